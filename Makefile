@@ -1,0 +1,38 @@
+# The habits of the house. `make demo` and `make test` need only Python 3.11 and a package index.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+export RAY_USAGE_STATS_ENABLED := 0
+export RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER := 0
+
+.PHONY: setup demo test lint bench lock clean
+
+setup: $(VENV)/.ready
+
+$(VENV)/.ready: requirements.lock pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
+
+demo: setup
+	$(BIN)/txcollection demo
+
+test: setup
+	$(BIN)/python -m pytest
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: setup
+	$(BIN)/txcollection bench quick
+
+# Pins every dependency with hashes and without any index address.
+lock:
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile --quiet --extra dev --generate-hashes --no-emit-index-url --no-emit-find-links \
+		--no-header --python-version 3.11 --output-file requirements.lock pyproject.toml requirements-build.in
+
+clean:
+	rm -rf $(VENV) build *.egg-info

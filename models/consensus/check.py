@@ -1,0 +1,191 @@
+"""One check of one block, in Core's order (Core: `TestBlockValidity`; SPEC 2.1), without any input or output of its own.
+
+`check_block_draft` is a generator: it yields what it wants to know (coins, scripts) and is sent the answers, so that a
+plain loop in a test and an async actor drive the same code. It compares tips only at the beginning; whoever drives it
+compares again before the answer leaves.
+"""
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from models.coins.coin import Coin
+from models.coins.columns import ABSENT, CoinBatch
+from models.consensus import reasons as r
+from models.consensus.block_checks import check_block, check_header, check_transactions_in_context
+from models.consensus.connect import first_failure
+from models.consensus.context import BlockContext
+from models.consensus.draft import PROBE_ABSENT, PROBE_PRESENT, BlockDraft
+from models.consensus.failure import Failure
+from models.consensus.table import TxRecord
+from models.wire.block import BlockHeader
+from models.wire.hashes import to_display
+from models.wire.transaction import Transaction
+
+__all__ = ["BlockJudgement", "CoinsWanted", "ScriptsWanted", "check_block_draft", "drive"]
+
+ScriptJob = tuple[bytes, list[tuple[int, bytes]]]
+
+
+@dataclass(frozen=True)
+class CoinsWanted:
+    """Answer with a CoinBatch for these outpoints, at the tip version of the context."""
+
+    outpoints: list[bytes]
+
+
+@dataclass(frozen=True)
+class ScriptsWanted:
+    """Answer with the first failing input of each job, or -1. A job is (raw transaction, its spent outputs)."""
+
+    jobs: list[ScriptJob]
+    flags: int
+
+
+@dataclass
+class BlockJudgement:
+    """The outcome: `failure` None means valid. `rows` in block order name the offender."""
+
+    failure: Failure | None
+    rows: np.ndarray
+    fees: int = 0
+    coins_read: int = 0
+    scripts_run: int = 0
+    notes: dict[str, float] = field(default_factory=dict)
+
+
+Steps = Generator[CoinsWanted | ScriptsWanted, CoinBatch | Sequence[int], BlockJudgement]
+
+
+def check_block_draft(
+    draft: BlockDraft,
+    header: BlockHeader,
+    coinbase: Transaction,
+    context: BlockContext,
+    now: int,
+    witness_root: bytes,
+    inline_scripts: bool = False,
+    before: Callable[[np.ndarray], Failure | None] | None = None,
+) -> Steps:
+    """Judges a complete draft with one coinbase and header. `witness_root`: see `check_transactions_in_context`.
+
+    `before` runs the checks that some callers want first (proof of work, merkle root: rows 2 to 4). Coins are asked
+    for only when every check that needs none has passed, all that are left in one request; scripts come last, or, with
+    `inline_scripts`, up to the first transaction that breaks another rule.
+    """
+    record = TxRecord.of(coinbase)
+    rows = draft.rows.copy()
+    rows[0] = np.frombuffer(record.row, rows.dtype)[0]
+    judgement = BlockJudgement(None, rows)
+    failure = before(rows) if before else None
+    failure = failure or _check_prevhash(header, context) or check_block(rows)
+    failure = failure or check_header(header, context, now)
+    failure = failure or check_transactions_in_context(rows, coinbase, header, context, witness_root)
+    if failure:
+        judgement.failure = failure
+        return judgement
+
+    draft.begin(context)
+    bip30 = context.enforces_bip30(header.hash)
+    overwrites = yield from _read_coins(draft, record, bip30, judgement)
+    flags = context.flags_of(header.hash)
+    results = draft.results_with(record, context, flags)
+    judgement.fees = int(results["fee"].sum())
+    failure = first_failure(rows, results, context, overwrites, {}, inline_scripts)
+    if failure and (not inline_scripts or failure.reason is r.BAD_TXNS_BIP30):
+        judgement.failure = failure
+        return judgement
+    # Inline, a script counts if its transaction stands before the one that breaks another rule.
+    limit = failure.position if failure and failure.reason is not r.BAD_CB_AMOUNT else None
+    failed = yield from _verify_scripts(draft, flags, limit, judgement)
+    judgement.failure = first_failure(rows, results, context, overwrites, failed, inline_scripts)
+    if judgement.failure and judgement.failure.reason is r.SCRIPT_FAILED:
+        judgement.failure = _name_prevout(judgement.failure, draft)
+    return judgement
+
+
+def _check_prevhash(header: BlockHeader, context: BlockContext) -> Failure | None:
+    """Row 1. Core leaves the debug text empty here."""
+    return Failure.of(r.NOT_BEST_PREVBLK) if header.prev_hash != context.tip.hash else None
+
+
+def _read_coins(
+    draft: BlockDraft, coinbase: TxRecord, bip30: bool, judgement: BlockJudgement
+) -> Generator[CoinsWanted, CoinBatch, int | None]:
+    """Asks once for everything not observed yet; returns the first transaction that would overwrite an output."""
+    version = draft.version
+    assert version is not None
+    wanted = draft.unobserved()
+    outpoints = [o for segment, inputs in wanted for o in draft.outpoints_of_inputs(segment, inputs)]
+    probes = draft.unprobed() if bip30 else np.zeros(0, np.int64)
+    outputs, counts = draft.outpoints_of_outputs(probes)
+    own = [coinbase.txid + n.to_bytes(4, "little") for n in range(coinbase.n_out)] if bip30 else []
+    overwrites_own = False
+    if outpoints or outputs or own:
+        batch = yield CoinsWanted(outpoints + own + outputs)
+        judgement.coins_read = len(batch)
+        at = 0
+        for segment, inputs in wanted:
+            part = CoinBatch(batch.rows[at : at + len(inputs)], batch.arena)
+            draft.observe(segment, inputs, part, version)
+            at += len(inputs)
+        present = batch.rows["state"][at:] != ABSENT
+        overwrites_own = bool(present[: len(own)].any())
+        present = present[len(own) :]
+        if len(probes):
+            ends = np.cumsum(counts)
+            hits = np.concatenate(([0], np.cumsum(present)))
+            some = hits[ends] - hits[ends - counts] > 0
+            draft.probed(probes, np.where(some, PROBE_PRESENT, PROBE_ABSENT), version)
+    if not bip30:
+        return None
+    if overwrites_own:
+        return 0
+    hit = draft.probes == PROBE_PRESENT
+    return int(np.argmax(hit)) if hit.any() else None
+
+
+def _verify_scripts(
+    draft: BlockDraft, flags: int, before: int | None, judgement: BlockJudgement
+) -> Generator[ScriptsWanted, Sequence[int], dict[int, int]]:
+    """Verifies what is not known to pass, up to position `before`; returns failing position -> input."""
+    positions = draft.unverified() if flags == draft.script_flags else np.flatnonzero(draft.filled)
+    if before is not None:
+        positions = positions[positions < before]
+    if not len(positions):
+        return {}
+    jobs = [draft.script_job(position) for position in positions.tolist()]
+    firsts = yield ScriptsWanted(jobs, flags)
+    judgement.scripts_run = sum(len(spent) for _, spent in jobs)
+    answers = np.array(firsts, np.int64)
+    draft.scripts_good(positions[answers < 0], flags)
+    bad = answers >= 0
+    return dict(zip(positions[bad].tolist(), answers[bad].tolist(), strict=True))
+
+
+def _name_prevout(failure: Failure, draft: BlockDraft) -> Failure:
+    """Core ends the text of a script failure with the outpoint that was spent."""
+    assert failure.position is not None and failure.input is not None
+    prevout = draft.prevout(failure.position, failure.input)
+    spent = f"spending {to_display(prevout[:32])}:{int.from_bytes(prevout[32:], 'little')}"
+    return Failure(failure.reason, f"{failure.debug}, {spent}", failure.position, failure.input)
+
+
+def drive(
+    steps: Steps,
+    coins: Callable[[list[bytes]], Sequence[Coin | None] | CoinBatch],
+    scripts: Callable[[list[ScriptJob], int], Sequence[int]],
+) -> BlockJudgement:
+    """Runs a check to its end with plain functions, in one process."""
+    answer: CoinBatch | Sequence[int] | None = None
+    try:
+        while True:
+            wanted = next(steps) if answer is None else steps.send(answer)
+            if isinstance(wanted, CoinsWanted):
+                read = coins(wanted.outpoints)
+                answer = read if isinstance(read, CoinBatch) else CoinBatch.of_coins(read)
+            else:
+                answer = scripts(wanted.jobs, wanted.flags)
+    except StopIteration as end:
+        return end.value

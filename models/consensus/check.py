@@ -78,8 +78,7 @@ def check_block_draft(
     rows = draft.rows.copy()
     rows[0] = np.frombuffer(record.row, rows.dtype)[0]
     judgement = BlockJudgement(None, rows)
-    failure = before(rows) if before else None
-    failure = failure or _check_prevhash(header, context) or check_block(rows)
+    failure = _check_prevhash(header, context) or (before(rows) if before else None) or check_block(rows)
     failure = failure or check_header(header, context, now)
     failure = failure or check_transactions_in_context(rows, coinbase, header, context, witness_root)
     if failure:

@@ -97,7 +97,7 @@ class BlockFiles:
                     raise StoreCorrupt(f"{file}: there is no record at byte {position}")
                 data = xor_at(handle.read(size + extra), self.key, position)
         except OSError as error:
-            raise StoreError(f"cannot read {file}: {error}") from error
+            raise StoreError(f"cannot read {file}: {error.strerror}") from error
         if len(data) < size + extra:
             raise StoreCorrupt(f"{file}: the record at byte {position} is cut off")
         return data[:size], data[size:]

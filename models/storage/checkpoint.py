@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from models.errors import StoreError
+from models.storage.durable import fsync_path
 from models.storage.levelfiles import CURRENT, note_files, table_names, table_number
 from models.storage.reader import CONFIG_FILE, live_tables
 
-__all__ = ["CheckpointResult", "checkpoint", "fsync_path"]
+__all__ = ["CheckpointResult", "checkpoint"]
 
 MAX_ATTEMPTS = 200
 RETRY_PAUSE = 0.01  # in seconds
@@ -40,15 +41,6 @@ class CheckpointResult:
     attempts: int
     bytes: int  # of the whole copy
     copied_because: str | None  # why tables were copied, for the user; None if none were
-
-
-def fsync_path(path: Path) -> None:
-    """Flushes a file, or a directory's entries, to disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def checkpoint(source: Path, target: Path, gate: Gate | None = None) -> CheckpointResult:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from models.errors import DecodeError, StoreError
 from models.storage.blockfiles import xor_at
+from models.storage.durable import write_atomic
 from models.wire.compactsize import read_compact_size, write_compact_size
 from models.wire.transaction import parse_transaction
 
@@ -136,9 +137,4 @@ def write_mempool(path: Path, entries: Sequence[MempoolEntry]) -> None:
         )
     )
     head = XOR_VERSION.to_bytes(VERSION_SIZE, "little") + write_compact_size(KEY_SIZE) + key
-    new = path.with_name(path.name + ".new")
-    with new.open("wb") as handle:
-        handle.write(head + xor_at(payload, key, len(head)))
-        handle.flush()
-        os.fsync(handle.fileno())
-    new.replace(path)
+    write_atomic(path, head, xor_at(payload, key, len(head)), place="mempool")

@@ -1,0 +1,57 @@
+"""What store.json says: which network the store is of, with its switches, where it came from, and its epoch."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from models.consensus.params import ChainParams, get_params
+from models.errors import StoreCorrupt, StoreError
+from models.storage.durable import write_atomic
+
+__all__ = ["SCHEMA_VERSION", "StoreInfo"]
+
+SCHEMA_VERSION = 1
+INFO_FILE = "store.json"
+
+
+@dataclass(slots=True)
+class StoreInfo:
+    """What store.json holds."""
+
+    network: str
+    activation_heights: dict[str, int]  # regtest only (Core: -testactivationheight)
+    bip94: bool  # regtest only (Core: -test=bip94)
+    signet_challenge: str | None  # hex, for a signet of one's own
+    source: dict[str, Any]  # where it came from, for people; for a snapshot also base hash, counts and hash
+    epoch: int = 0
+    schema: int = SCHEMA_VERSION
+
+    def params(self) -> ChainParams:
+        """The chain parameters with these switches. Raises `SettingsError` for switches the network does not have."""
+        challenge = None if self.signet_challenge is None else bytes.fromhex(self.signet_challenge)
+        return get_params(self.network, self.activation_heights or None, self.bip94, challenge)
+
+    def save(self, store: Path) -> None:
+        """Replaces store.json; on disk when it returns."""
+        fields = {name: getattr(self, name) for name in self.__slots__}
+        write_atomic(store / INFO_FILE, json.dumps(fields, indent=2).encode() + b"\n", place="store.info")
+
+    @classmethod
+    def load(cls, store: Path) -> "StoreInfo":
+        """Reads store.json. Raises `StoreError` if there is none or it is of another schema, `StoreCorrupt` for a
+        file that is no such thing."""
+        file = store / INFO_FILE
+        try:
+            fields = json.loads(file.read_bytes())
+            schema = fields["schema"]
+        except FileNotFoundError:
+            raise StoreError(f"no store in {store}: make one with `txcollection init`") from None
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise StoreCorrupt(f"{file} cannot be read: {error}") from error
+        if schema != SCHEMA_VERSION:
+            raise StoreError(f"{store} has schema version {schema}, this program has {SCHEMA_VERSION}: make it again")
+        try:
+            return cls(**fields)
+        except TypeError as error:
+            raise StoreCorrupt(f"{file} cannot be read: {error}") from error

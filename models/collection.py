@@ -1,5 +1,5 @@
-"""TxCollection as a state machine (Core: node/tx_collection.cpp; SPEC 1): which transactions a client declared, which of
-them are known, and what the coins they spend were observed to be. It reads nothing and waits for nobody.
+"""TxCollection as a state machine (Core: node/tx_collection.cpp; SPEC 1): which transactions a client declared, which
+of them are known, and what the coins they spend were observed to be. It reads nothing and waits for nobody.
 
 Retained observations live here, packed, within one byte budget together with the queue of what is still to be asked.
 They belong to one tip version and are dropped with it; the declaration itself outlives any number of tips.

@@ -1,8 +1,8 @@
 """What was observed of many outpoints, as columns: a coin, or its absence, each observation at one tip version.
 
-Values come from the database obfuscated and compressed; they are decoded here for a whole batch at once, since a full block
-spends 11,800 coins. Scripts stay in their compressed form (20 bytes instead of 25 for P2PKH) and are expanded only for
-script verification. Nothing here reads a database, and an error never becomes an absence.
+Values come from the database obfuscated and compressed; they are decoded here for a whole batch at once, since a full
+block spends 11,800 coins. Scripts stay in their compressed form (20 bytes instead of 25 for P2PKH) and are expanded
+only for script verification. Nothing here reads a database, and an error never becomes an absence.
 """
 
 from collections.abc import Sequence

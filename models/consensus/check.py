@@ -1,4 +1,4 @@
-"""One check of one block, in Core's order (Core: `TestBlockValidity`; SPEC 2.1), without any input or output of its own.
+"""One check of one block, in Core's order (Core: `TestBlockValidity`; SPEC 2.1), without input or output of its own.
 
 `check_block_draft` is a generator: it yields what it wants to know (coins, scripts) and is sent the answers, so that a
 plain loop in a test and an async actor drive the same code. It compares tips only at the beginning; whoever drives it

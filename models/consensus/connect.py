@@ -121,7 +121,7 @@ def _input_costs(ins: np.ndarray, coins: np.ndarray, flags: int) -> np.ndarray:
 def _sequence_locked(
     table: TxTable, coins: np.ndarray, context: BlockContext, owner: np.ndarray, known: np.ndarray
 ) -> np.ndarray:
-    """Which transactions BIP68 does not let into this block (Core: `CalculateSequenceLocks`, `EvaluateSequenceLocks`)."""
+    """Which transactions BIP68 keeps out of this block (Core: `CalculateSequenceLocks`, `EvaluateSequenceLocks`)."""
     sequence = table.ins["sequence"].astype(np.int64)
     counts = known & (sequence & SEQUENCE_DISABLED == 0) & (table.rows["version"][owner] >= 2)
     locked = np.zeros(len(table), np.uint8)
@@ -206,5 +206,6 @@ def _transaction_failure(rows: np.ndarray, results: np.ndarray, position: int, o
         return Failure.of_transaction(r.PREMATURE_SPEND, what, txid, position, input)
     if code == BAD_VALUE:
         return Failure.of_transaction(r.INPUTVALUES_OUTOFRANGE, "", txid, position, input)
-    what = f"value in ({format_money(int(result['value_in']))}) < value out ({format_money(int(rows['value_out'][position]))})"
+    value_in, value_out = format_money(int(result["value_in"])), format_money(int(rows["value_out"][position]))
+    what = f"value in ({value_in}) < value out ({value_out})"
     return Failure.of_transaction(r.IN_BELOWOUT, what, txid, position)

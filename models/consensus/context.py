@@ -1,4 +1,4 @@
-"""Everything a check needs to know of the chain below the block: one value, computed once per tip, sent between processes.
+"""Everything a check needs to know of the chain below the block: one value, worked out once per tip and sent around.
 
 A context belongs to one tip version. It never answers questions about coins.
 """
@@ -143,7 +143,7 @@ def make_context(
 
 
 def script_flags(params: ChainParams, height: int, block_hash: bytes | None = None) -> int:
-    """Script rules of the block at `height` (Core: `GetBlockScriptFlags`); an exception is keyed by the block's hash."""
+    """Script rules of the block at `height` (Core: `GetBlockScriptFlags`); exceptions are keyed by the block's hash."""
     flags = P2SH | WITNESS | TAPROOT
     if block_hash is not None:
         flags = params.script_flag_exceptions.get(block_hash, flags)

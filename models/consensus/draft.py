@@ -1,9 +1,9 @@
-"""A block in the making: what is known of its transactions and their coins, worked out as it comes in, judged at the end.
+"""A block in the making: what is known of its transactions and coins, worked out as it comes in, judged at the end.
 
 A draft belongs to one declaration. It is told segments of transactions, observations of coins, absences for BIP30 and
 scripts that were verified elsewhere; it never reads anything itself. What it learned of coins holds for one tip version
-and is dropped with it; transactions, wiring and verified scripts stay. `coinbase` is not part of it: one draft is judged
-with many coinbases, and leaves each judgement unchanged.
+and is dropped with it; transactions, wiring and verified scripts stay. The coinbase is not part of it: one draft is
+judged with many coinbases, and leaves each judgement unchanged.
 """
 
 from collections.abc import Iterable

@@ -11,7 +11,7 @@ __all__ = ["Failure", "format_money"]
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The first rule that a block breaks. `position` counts from the coinbase at 0; `input` is an index into its vin."""
+    """The first rule that a block breaks. `position` counts from the coinbase at 0; `input` indexes its vin."""
 
     reason: Reason
     debug: str = ""

@@ -1,8 +1,8 @@
 """How the transactions of one block hang together: which inputs spend an earlier transaction of the same block, which
 outpoints are spent twice. Transactions may arrive in any order; the positions are known from the start.
 
-Nothing here knows of coins. What a segment learns later (a parent arrives, an earlier spender arrives) is reported back,
-so that whoever holds observations can take it in.
+Nothing here knows of coins. What a segment learns later (a parent arrives, an earlier spender arrives) is reported
+back, so that whoever holds observations can take it in.
 """
 
 from dataclasses import dataclass

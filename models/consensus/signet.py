@@ -122,7 +122,7 @@ def _txid_with_output(coinbase: Transaction, index: int, script: bytes) -> bytes
 
 
 def _transaction(prevout: bytes, script_sig: bytes, script: bytes, witness: bytes) -> bytes:
-    """A transaction of version 0 with one input (sequence 0) and one output of value 0; `witness` is its whole stack."""
+    """A transaction of version 0, one input (sequence 0), one output of value 0; `witness` is the whole stack."""
     body = b"".join(
         (
             b"\x01" + prevout + write_compact_size(len(script_sig)) + script_sig + bytes(4),

@@ -1,8 +1,8 @@
 """Transactions as columns: what every later rule needs of them, worked out once when they are parsed.
 
-A `TxRecord` is one transaction as packed rows that can be kept for long and joined fast (the mempool's form); a `TxTable`
-is many of them side by side as numpy arrays. Both carry the raw bytes too. Rows never hold anything that depends on the
-chain: the coins that inputs spend are in `models.coins.columns`.
+A `TxRecord` is one transaction as packed rows that can be kept for long and joined fast (the mempool's form); a
+`TxTable` is many of them side by side as numpy arrays. Both carry the raw bytes too. Rows never hold anything that
+depends on the chain: the coins that inputs spend are in `models.coins.columns`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -78,7 +78,7 @@ _SIGOPS_CAP = 0xFFFFFFFF
 
 @dataclass(frozen=True, slots=True)
 class TxRecord:
-    """One transaction, packed: `row`, `ins`, `outs` are rows of the dtypes above, `scripts` its scriptPubKeys joined."""
+    """One transaction, packed: `row`, `ins`, `outs` are rows of the dtypes above; `scripts` its scriptPubKeys."""
 
     raw: bytes
     row: bytes

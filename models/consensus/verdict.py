@@ -24,7 +24,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Offender:
-    """The transaction that broke a rule. `position` in the block, coinbase 0; ids in display hex; `input` into its vin."""
+    """Who broke a rule: `position` in the block (coinbase 0), ids in display hex, `input` an index into the vin."""
 
     position: int
     txid: str

@@ -1,4 +1,4 @@
-"""Double SHA-256, and the two forms of a hash: 32 bytes in internal order inside the program, reversed hex at its edges."""
+"""Double SHA-256, and the two forms of a hash: 32 bytes in internal order inside, reversed hex at the edges."""
 
 import hashlib
 import re

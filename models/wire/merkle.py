@@ -1,5 +1,5 @@
 """Merkle trees over transaction hashes (Core: consensus/merkle.cpp), with the CVE-2012-2459 mark, and a tree that takes
-late leaves: when the last transaction of a template arrives, thirteen hashes bring the root up to date instead of 5,900.
+late leaves: when a template's last transaction arrives, thirteen hashes bring the root up to date instead of 5,900.
 """
 
 from hashlib import sha256

@@ -1,8 +1,9 @@
 """The published tip as a small memory-mapped file, so that every process on the host can compare tips in microseconds
 instead of asking the chainstate's owner.
 
-Layout, little-endian: hash 32 (internal order) | height u32 | epoch u64 | n u64 | crc32 of these 52 bytes u32. The owner
-writes it after the database batch is on disk; a reader that meets half a write sees a wrong checksum and looks again.
+Layout, little-endian: hash 32 (internal order) | height u32 | epoch u64 | n u64 | crc32 of these 52 bytes u32. The
+owner writes it after the database batch is on disk; a reader that meets half a write sees a wrong checksum and looks
+again.
 """
 
 import mmap

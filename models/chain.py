@@ -150,6 +150,13 @@ class Chain:
             return Kind.AHEAD
         return Kind.STALE if self.headers.is_active(i) else Kind.FORK
 
+    def body(self, block_hash: bytes) -> bytes:
+        """A stored block. Raises StoreError if it is not kept (any more)."""
+        raw = self.store.archive.get_block(block_hash)
+        if raw is None:
+            raise StoreError(f"the body of block {to_display(block_hash)} is not kept in the store")
+        return raw
+
     # Blocks come in ---------------------------------------------------------------------------------------------
 
     def look_up(self, header: BlockHeader) -> tuple[r.Reason | None, bool]:
@@ -175,7 +182,7 @@ class Chain:
     def store_block(self, block: Block) -> None:
         """Keeps a block that passed every check that needs no coins; it becomes a candidate for the best branch."""
         i = self.add_header(block.header)
-        self.store.archive.put_block(block.header.hash, block.raw)
+        self.store.archive.put_block(block.raw)
         status = self.headers.status(i)
         if status & VALID_MASK < VALID_TRANSACTIONS:
             status = status & ~VALID_MASK | VALID_TRANSACTIONS
@@ -194,7 +201,7 @@ class Chain:
     def _branches_ahead(self) -> set[int]:
         """At open: stored blocks off the active chain that may be part of a branch with more work."""
         found = set()
-        for block_hash in self.store.archive.block_hashes():
+        for block_hash in self.store.archive.hashes():
             i = self.headers.find(block_hash)
             if i is not None and not self.headers.is_active(i) and not self.headers.status(i) & FAILED:
                 found.add(i)
@@ -222,7 +229,7 @@ class Chain:
             return Step(False, self.headers.hash(self.headers.tip))
         i = self.headers.ancestor(best, self.headers.height(fork) + 1)
         block_hash = self.headers.hash(i)
-        return Step(True, block_hash, self.store.archive.get_block(block_hash))
+        return Step(True, block_hash, self.body(block_hash))
 
     # The tip changes --------------------------------------------------------------------------------------------
 
@@ -235,7 +242,7 @@ class Chain:
         i = self.headers.find(block_hash)
         if i is None or self.headers.parent(i) != self.headers.tip:
             raise StaleView(f"block {to_display(block_hash)} does not build on the tip {to_display(before.hash)}")
-        block = decode_block(self.store.archive.get_block(block_hash))
+        block = decode_block(self.body(block_hash))
         overlay, undo = self._spend(block, self.headers.height(i))
         self.store.archive.put_undo(block_hash, undo)
         status = self.headers.status(i) & ~VALID_MASK | VALID_SCRIPTS | HAVE_DATA | HAVE_UNDO
@@ -249,8 +256,10 @@ class Chain:
         if self.headers.height(i) == 0:
             raise StoreError("the genesis block cannot be taken back")
         block_hash = before.hash
-        block = decode_block(self.store.archive.get_block(block_hash))
+        block = decode_block(self.body(block_hash))
         undo = self.store.archive.get_undo(block_hash)
+        if undo is None:
+            raise StoreError(f"undo data of block {to_display(block_hash)} is not kept: it cannot be taken back")
         overlay = self._unspend(block, undo)
         self._wanted.add(i)
         return self._publish(before, self.headers.parent(i), overlay, False, block_hash)

@@ -32,6 +32,7 @@ __all__ = [
     "check_transactions_in_context",
     "coinbase_height_script",
     "commitment_index",
+    "nonfinal",
     "witness_commitment",
 ]
 
@@ -105,11 +106,9 @@ def check_transactions_in_context(
 ) -> Failure | None:
     """Rows 15 to 18. `witness_root` is the merkle root over wtxids with a zero hash for the coinbase (BIP141)."""
     cutoff = context.median_time_past if context.csv else header.time
-    locktime = rows["locktime"]
-    limit = np.where(locktime < LOCKTIME_THRESHOLD, context.height, cutoff)
-    nonfinal = (locktime != 0) & (locktime >= limit) & (rows["flags"] & ALL_FINAL == 0)
-    if nonfinal.any():
-        return Failure.of(r.BAD_TXNS_NONFINAL, int(np.argmax(nonfinal)))
+    late = nonfinal(rows, context, cutoff)
+    if late.any():
+        return Failure.of(r.BAD_TXNS_NONFINAL, int(np.argmax(late)))
     if context.bip34 and not coinbase.script_sigs[0].startswith(coinbase_height_script(context.height)):
         return Failure.of(r.BAD_CB_HEIGHT, 0)
     failure = _check_witness_commitment(rows, coinbase, context, witness_root)
@@ -119,6 +118,13 @@ def check_transactions_in_context(
     if 3 * stripped + total > MAX_BLOCK_WEIGHT:
         return Failure.of(r.BAD_BLK_WEIGHT)
     return None
+
+
+def nonfinal(rows: np.ndarray, context: BlockContext, cutoff: int) -> np.ndarray:
+    """Which transactions their lock time keeps out of the block (Core: `IsFinalTx`); `cutoff` in Unix seconds."""
+    locktime = rows["locktime"]
+    limit = np.where(locktime < LOCKTIME_THRESHOLD, context.height, cutoff)
+    return (locktime != 0) & (locktime >= limit) & (rows["flags"] & ALL_FINAL == 0)
 
 
 def _check_witness_commitment(

@@ -139,6 +139,17 @@ class TxRecord:
         width = IN_ROW.itemsize
         return [self.ins[at : at + 36] for at in range(0, len(self.ins), width)]
 
+    def output(self, vout: int) -> tuple[int, bytes]:
+        """Value in satoshis and scriptPubKey of output `vout`; IndexError if there is none."""
+        width = OUT_ROW.itemsize
+        if not 0 <= vout < self.n_out:
+            raise IndexError(f"output {vout} of {self.n_out}")
+        at = 0
+        for number in range(vout):
+            at += _PACK_OUT.unpack_from(self.outs, number * width)[1]
+        value, size, *_ = _PACK_OUT.unpack_from(self.outs, vout * width)
+        return value, self.scripts[at : at + size]
+
     @property
     def n_out(self) -> int:
         """Number of outputs."""

@@ -1,0 +1,45 @@
+"""Expected errors travel as values (see `models.messages`): what every actor method that may fail is wrapped in."""
+
+import functools
+import inspect
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from models.errors import InternalError, TxCollectionError
+from models.messages import failed, ok
+
+__all__ = ["answers"]
+
+log = logging.getLogger("txcollection")
+
+
+def answers(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes a method return `("ok", value)` or `("error", class, text)`; a bug of ours is logged and becomes an
+    InternalError, so that a caller never meets a traceback of another process."""
+
+    def describe(error: Exception) -> tuple[Any, ...]:
+        if isinstance(error, TxCollectionError):
+            return failed(error)
+        log.exception("unexpected error in %s", method.__qualname__)
+        return failed(InternalError(f"{method.__name__}: {type(error).__name__}: {error}"))
+
+    if inspect.iscoroutinefunction(method):
+
+        @functools.wraps(method)
+        async def run_async(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
+            try:
+                return ok(await method(*args, **kwargs))
+            except Exception as error:
+                return describe(error)
+
+        return run_async
+
+    @functools.wraps(method)
+    def run(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        try:
+            return ok(method(*args, **kwargs))
+        except Exception as error:
+            return describe(error)
+
+    return run

@@ -1,0 +1,98 @@
+"""FetchWorker: reads coins at a tip version through a read-only handle of its own, many keys at a time.
+
+Validation and speculation are separate groups of threads, so that a check never queues behind prefetch. Nothing is ever
+written, and nothing of a client's is kept.
+"""
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import ray
+
+from actors.answers import answers
+from models.coins.coin import Coin
+from models.coins.following import FollowingView
+from models.consensus.context import TipVersion
+from models.errors import CoinsReadError, TxCollectionError
+from models.messages import FlatTip, pack_batch, unpack_tip
+
+__all__ = ["FetchWorker"]
+
+OUTPOINT = 36
+
+
+@ray.remote(num_cpus=0, max_restarts=0, concurrency_groups={"validation": 8, "speculation": 2, "control": 4})
+class FetchWorker:
+    """One per host by default."""
+
+    def __init__(self, store: str, threads: int, tip: FlatTip | None):
+        self._view = FollowingView(Path(store) / "chainstate", threads)
+        self._requests = {"validation": 0, "speculation": 0}
+        self._keys = {"validation": 0, "speculation": 0}
+        self._open = threading.Event()
+        self._open.set()
+        self._failures: list[str] = []
+        if tip is not None:
+            try:
+                self._view.read([], unpack_tip(tip))
+            except TxCollectionError:
+                pass  # the first request opens it
+
+    @ray.method(concurrency_group="validation")
+    @answers
+    def read(self, outpoints: bytes, tip: FlatTip) -> tuple[np.ndarray, np.ndarray]:
+        """Observations (a packed CoinBatch) of joined 36-byte outpoints at `tip`, for a check that waits for them."""
+        return self._read("validation", outpoints, tip)
+
+    @ray.method(concurrency_group="speculation")
+    @answers
+    def prefetch(self, outpoints: bytes, tip: FlatTip) -> tuple[np.ndarray, np.ndarray]:
+        """The same for a collection whose client is away."""
+        self._open.wait()
+        return self._read("speculation", outpoints, tip)
+
+    def _read(self, group: str, outpoints: bytes, tip: FlatTip) -> tuple[np.ndarray, np.ndarray]:
+        if self._failures:
+            raise CoinsReadError(self._failures.pop())
+        split = [outpoints[at : at + OUTPOINT] for at in range(0, len(outpoints), OUTPOINT)]
+        self._requests[group] += 1
+        self._keys[group] += len(split)
+        return pack_batch(self._view.read(split, unpack_tip(tip)))
+
+    @ray.method(concurrency_group="control")
+    def tip_moved(
+        self, before: tuple[int, int], tip: FlatTip, spent: list[bytes], created: list[tuple[bytes, int, int, bool, bytes]]
+    ) -> None:
+        """One block's changes; a worker that is not at `before` opens its handle anew at the next request."""
+        coins = [(outpoint, Coin(*fields)) for outpoint, *fields in created]
+        self._view.follow(TipVersion(*before), unpack_tip(tip), spent, coins)
+
+    @ray.method(concurrency_group="control")
+    def reopen(self) -> None:
+        """Lets go of the handle and its caches; the next request opens it anew."""
+        self._view.forget()
+
+    @ray.method(concurrency_group="control")
+    def drill(self, hold: bool | None = None, fail: str | None = None) -> None:
+        """For exercises: hold or release speculative reads, or make the next read fail with a text."""
+        if hold is not None:
+            (self._open.clear if hold else self._open.set)()
+        if fail is not None:
+            self._failures.append(fail)
+
+    @ray.method(concurrency_group="control")
+    def stats(self) -> dict[str, Any]:
+        """Counters since the start."""
+        return {
+            "requests": dict(self._requests),
+            "keys": dict(self._keys),
+            "opens": self._view.opens,
+            "held": not self._open.is_set(),
+        }
+
+    @ray.method(concurrency_group="control")
+    def ping(self) -> str:
+        """Answers as long as the process lives."""
+        return "fetch"

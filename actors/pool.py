@@ -1,0 +1,97 @@
+"""A pool of workers as an async actor sees it: the least busy one is asked, a request whose worker dies is tried once
+more elsewhere, and a second death is an error of its own. Membership comes from the supervisor.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import ray
+
+from models.errors import Busy, WorkerLost
+from models.messages import unwrap
+
+__all__ = ["WorkerPool"]
+
+REPLACEMENT_PATIENCE = 10.0  # seconds to wait for a spare when the pool is empty
+
+
+class WorkerPool:
+    """Handles of one kind of worker. `report(handle, why)` tells the supervisor of one to be replaced."""
+
+    def __init__(self, kind: str, report: Callable[[Any, str], None]):
+        self.kind = kind
+        self.requests = 0
+        self.retries = 0
+        self.stopped = False
+        self._report = report
+        self._handles: list[Any] = []
+        self._busy: dict[Any, int] = {}
+        self._lost: set[Any] = set()
+        self._changed = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._handles)
+
+    def set_members(self, handles: list[Any]) -> None:
+        """The supervisor's list; workers seen dead stay out of it."""
+        self._handles = [handle for handle in handles if handle not in self._lost]
+        self._busy = {handle: self._busy.get(handle, 0) for handle in self._handles}
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def _choose(self, reserve: int) -> Any | None:
+        """The least busy worker; the first `reserve` are left alone if there are others."""
+        members = self._handles[reserve:] or self._handles
+        return min(members, key=self._busy.__getitem__, default=None)
+
+    async def _member(self, reserve: int, wait: bool) -> Any:
+        worker = self._choose(reserve)
+        if worker is None and wait and not self.stopped:
+            try:
+                await asyncio.wait_for(self._changed.wait(), REPLACEMENT_PATIENCE)
+            except TimeoutError:
+                pass
+            worker = self._choose(reserve)
+        if worker is None:
+            raise WorkerLost(f"there is no {self.kind} worker; the supervisor has not put one in")
+        return worker
+
+    async def call(
+        self, method: str, *args: Any, deadline: float, wait: bool = True, reserve: int = 0, kill_late: bool = False
+    ) -> Any:
+        """Calls `method` on a worker and returns its value.
+
+        Raises WorkerLost when two workers died under it (or, without `wait`, when there is none), Busy when it took
+        longer than `deadline` seconds; with `kill_late` such a worker is given up, since its call cannot be stopped.
+        """
+        for attempt in range(2):
+            worker = await self._member(reserve, wait)
+            self.requests += 1
+            self._busy[worker] = self._busy.get(worker, 0) + 1
+            try:
+                answer = await asyncio.wait_for(getattr(worker, method).remote(*args), deadline)
+                return unwrap(answer)
+            except TimeoutError:
+                if kill_late:
+                    self._drop(worker, "it went past its deadline", kill=True)
+                raise Busy(f"a {self.kind} request took longer than {deadline:g} s") from None
+            except ray.exceptions.RayActorError as error:
+                self._drop(worker, str(type(error).__name__))
+                self.retries += 1
+                if attempt:
+                    raise WorkerLost(f"two {self.kind} workers died under one request") from None
+            finally:
+                if worker in self._busy:
+                    self._busy[worker] -= 1
+        raise AssertionError("unreachable")
+
+    def _drop(self, worker: Any, why: str, kill: bool = False) -> None:
+        if worker in self._lost:
+            return
+        self._lost.add(worker)
+        self._handles = [handle for handle in self._handles if handle != worker]
+        self._busy.pop(worker, None)
+        self._report(worker, why)
+        if kill:
+            ray.kill(worker)

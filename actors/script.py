@@ -1,0 +1,64 @@
+"""ScriptWorker: runs scripts through libbitcoinkernel in a process that holds nothing else, because the library ends the
+process on a bug and its calls cannot be interrupted.
+"""
+
+import threading
+import time
+from typing import Any
+
+import ray
+
+from actors.answers import answers
+from models.script.verify import verify_batch
+
+__all__ = ["ScriptWorker"]
+
+ScriptJobs = list[tuple[bytes, list[tuple[int, bytes]]]]
+
+
+@ray.remote(num_cpus=0, max_restarts=0, concurrency_groups={"validation": 2, "speculation": 1, "control": 2})
+class ScriptWorker:
+    """One for each core, and one that speculation does not use."""
+
+    def __init__(self, threads: int):
+        self._threads = threads
+        self._jobs = {"validation": 0, "speculation": 0}
+        self._inputs = {"validation": 0, "speculation": 0}
+        self._open = threading.Event()
+        self._open.set()
+
+    @ray.method(concurrency_group="validation")
+    @answers
+    def verify(self, jobs: ScriptJobs, flags: int) -> list[int]:
+        """First failing input of each (raw transaction, [(satoshis, scriptPubKey), ...]), or -1; a check waits for it."""
+        return self._verify("validation", jobs, flags)
+
+    @ray.method(concurrency_group="speculation")
+    @answers
+    def speculate(self, jobs: ScriptJobs, flags: int) -> list[int]:
+        """The same ahead of time, in small batches."""
+        self._open.wait()
+        return self._verify("speculation", jobs, flags)
+
+    def _verify(self, group: str, jobs: ScriptJobs, flags: int) -> list[int]:
+        self._jobs[group] += len(jobs)
+        self._inputs[group] += sum(len(spent) for _, spent in jobs)
+        return verify_batch(jobs, flags, self._threads)
+
+    @ray.method(concurrency_group="control")
+    def drill(self, hold: bool | None = None, stall: float | None = None) -> None:
+        """For exercises: hold or release speculation, or keep a thread busy for some seconds."""
+        if hold is not None:
+            (self._open.clear if hold else self._open.set)()
+        if stall is not None:
+            time.sleep(stall)
+
+    @ray.method(concurrency_group="control")
+    def stats(self) -> dict[str, Any]:
+        """Counters since the start."""
+        return {"jobs": dict(self._jobs), "inputs": dict(self._inputs)}
+
+    @ray.method(concurrency_group="control")
+    def ping(self) -> str:
+        """Answers as long as the process lives."""
+        return "script"

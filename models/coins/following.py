@@ -1,0 +1,151 @@
+"""A view of the coins at the current tip for a process that does not own the database: one read-only handle, with the
+changes of later blocks laid over it until the handle is opened anew.
+
+Every read names the tip that it wants; a view that is not there yet tries to get there, and says StaleView if it
+cannot. A read never mixes two tips: it works on one immutable state from beginning to end.
+"""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import MappingProxyType
+
+from models.coins.codec import coin_key, encode_coin, obfuscate
+from models.coins.coin import Coin
+from models.coins.columns import CoinBatch, decode_batch
+from models.consensus.context import Tip, TipVersion
+from models.errors import CoinsReadError, StaleView, StoreCorrupt
+from models.storage.reader import CoinsReader
+
+__all__ = ["FollowingView"]
+
+MAX_OVERLAY = 200_000  # entries; a block changes about 15,000 coins
+SMALLEST_SHARE = 4  # keys for one thread: fewer are not worth handing over
+
+_NOTHING: Mapping[bytes, bytes | None] = MappingProxyType({})
+
+
+class _State:
+    """A handle at the tip it was opened at, and what changed since: database key -> raw value, or None for spent."""
+
+    __slots__ = ("changes", "reader", "version")
+
+    def __init__(self, version: TipVersion, reader: CoinsReader, changes: Mapping[bytes, bytes | None]):
+        self.version = version
+        self.reader = reader
+        self.changes = changes
+
+
+class FollowingView:
+    """Reads batches of coins at named tips, from many threads. Closing is not needed: a handle goes with its last use."""
+
+    def __init__(
+        self, chainstate: Path, threads: int, open_reader: Callable[[Path, bytes], CoinsReader] | None = None
+    ):
+        self._path = chainstate
+        self._open = open_reader or (lambda path, best: CoinsReader.open(path, expect_best=best))
+        self._threads = max(threads, 1)
+        self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="coins") if threads > 1 else None
+        self._state: _State | None = None
+        self._moving = threading.Lock()
+        self.opens = 0
+        self.reads = 0
+        self.keys = 0
+
+    @property
+    def version(self) -> TipVersion | None:
+        """The tip version served without further ado."""
+        state = self._state
+        return state.version if state else None
+
+    def read(self, outpoints: Sequence[bytes], tip: Tip) -> CoinBatch:
+        """Observations of outpoints (36 bytes each) at `tip`, in their order.
+
+        Raises StaleView if the database is not at that tip, CoinsReadError if a read failed.
+        """
+        state = self._at(tip)
+        keys = [coin_key(outpoint) for outpoint in outpoints]
+        self.reads += 1
+        self.keys += len(keys)
+        try:
+            return decode_batch(self._lookup(state, keys), state.reader.xor_key)
+        except StoreCorrupt as error:
+            raise CoinsReadError(f"{self._path}: {error}") from None
+
+    def _lookup(self, state: _State, keys: list[bytes]) -> list[bytes | None]:
+        changes = state.changes
+        if not changes:
+            return self._get(state.reader, keys)
+        values: list[bytes | None] = [None] * len(keys)
+        below = []
+        for i, key in enumerate(keys):
+            if key in changes:
+                values[i] = changes[key]
+            else:
+                below.append(i)
+        for i, value in zip(below, self._get(state.reader, [keys[i] for i in below]), strict=True):
+            values[i] = value
+        return values
+
+    def _get(self, reader: CoinsReader, keys: list[bytes]) -> list[bytes | None]:
+        """In key order, so that neighbours in the database are read together; spread over the threads."""
+        if self._pool is None or len(keys) <= SMALLEST_SHARE:
+            return reader.multi_get(keys)
+        order = sorted(range(len(keys)), key=keys.__getitem__)
+        share = max(SMALLEST_SHARE, -(-len(keys) // self._threads))
+        shares = [order[at : at + share] for at in range(0, len(order), share)]
+        values: list[bytes | None] = [None] * len(keys)
+        for part, got in zip(
+            shares, self._pool.map(lambda part: reader.multi_get([keys[i] for i in part]), shares), strict=True
+        ):
+            for i, value in zip(part, got, strict=True):
+                values[i] = value
+        return values
+
+    def _at(self, tip: Tip) -> _State:
+        state = self._state
+        if state is not None and state.version == tip.version:
+            return state
+        with self._moving:
+            state = self._state
+            if state is not None and state.version == tip.version:
+                return state
+            if state is not None and state.version > tip.version:
+                raise StaleView(f"coins at version {tuple(tip.version)} were asked for, {tuple(state.version)} is here")
+            return self._reopen(tip)
+
+    def _reopen(self, tip: Tip) -> _State:
+        self.opens += 1
+        self._state = _State(tip.version, self._open(self._path, tip.hash), _NOTHING)
+        return self._state
+
+    def follow(
+        self, before: TipVersion, tip: Tip, spent: Sequence[bytes], created: Sequence[tuple[bytes, Coin]]
+    ) -> bool:
+        """Lays one block's changes over the view if it stands at `before`; False if it does not (it will reopen).
+
+        Once the changes have grown large, the handle is opened anew instead.
+        """
+        with self._moving:
+            state = self._state
+            if state is None or state.version != before:
+                return False
+            if len(state.changes) + len(spent) + len(created) > MAX_OVERLAY:
+                try:
+                    self._reopen(tip)
+                    return True
+                except (StaleView, CoinsReadError):
+                    self._state = None  # the next read opens it
+                    return False
+            key = state.reader.xor_key
+            changes = dict(state.changes)
+            changes.update((coin_key(outpoint), None) for outpoint in spent)
+            changes.update((coin_key(outpoint), obfuscate(encode_coin(coin), key)) for outpoint, coin in created)
+            self._state = _State(tip.version, state.reader, changes)
+            return True
+
+    def forget(self) -> None:
+        """Lets go of the handle; the next read opens it anew."""
+        with self._moving:
+            self._state = None

@@ -1,0 +1,87 @@
+"""What mempool transactions' coins say of them: fee, sigop cost, locks, and which scripts are still to be run.
+
+The same rules as in a check, on a handful of transactions as if they stood in the next block beside their mempool
+parents. Nothing of it decides a verdict, except scripts that pass, which are remembered.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from models.coins.columns import ABSENT, CoinBatch, CoinColumns
+from models.consensus.block_checks import nonfinal
+from models.consensus.connect import evaluate
+from models.consensus.context import BlockContext
+from models.consensus.table import TxTable
+from models.mempool import Mempool, MempoolEntry, ScriptCache
+
+__all__ = ["FactsBatch", "ScriptJob"]
+
+ScriptJob = tuple[bytes, list[tuple[int, bytes]]]  # raw transaction, (satoshis, scriptPubKey) of each input
+
+
+class FactsBatch:
+    """Some entries of a mempool and the coins they spend."""
+
+    def __init__(self, pool: Mempool, wtxids: Sequence[bytes], context: BlockContext):
+        self._context = context
+        self._entries: list[MempoolEntry] = [e for e in map(pool.get, wtxids) if e is not None]
+        self._table = TxTable.from_records([entry.record for entry in self._entries])
+        self._coins = CoinColumns(len(self._table.ins))
+        self.outpoints: list[bytes] = []  # to be read from the database, 36 bytes each
+        self._asked: list[int] = []
+        for at, prevout in enumerate(self._table.prevouts()):
+            parent = pool.by_txid(prevout[:32])
+            if parent is None:
+                self.outpoints.append(prevout)
+                self._asked.append(at)
+                continue
+            try:
+                value, script = parent.record.output(int.from_bytes(prevout[32:], "little"))
+                self._coins.put_in_block(at, value, script, context.height, False)
+            except IndexError:
+                self._coins.put_absent(at)
+
+    def observe(self, batch: CoinBatch) -> None:
+        """The answer for `outpoints`."""
+        self._coins.put(np.array(self._asked, np.int64), batch)
+
+    def evaluate(self) -> None:
+        """Writes fee, sigop cost and locks into the entries; those with a broken rule keep no fee."""
+        if not self._entries:
+            return
+        results = evaluate(self._table, self._coins.rows, self._context, self._context.script_flags)
+        late = nonfinal(self._table.rows, self._context, self._context.median_time_past)
+        for entry, result, is_late in zip(self._entries, results, late.tolist(), strict=True):
+            immature = int(result["depth"]) > 0
+            good = result["code"] == 0
+            entry.fee = int(result["fee"]) if good else None
+            entry.sigop_cost = int(result["sigop_cost"])
+            entry.locked = bool(result["locked"]) or is_late or immature
+
+    def script_jobs(self, cache: ScriptCache, flags: int) -> list[tuple[bytes, ScriptJob]]:
+        """(wtxid, job) of every transaction whose coins are all there and whose scripts are not known to pass."""
+        known = cache.knows([entry.record.wtxid for entry in self._entries], flags)
+        missing = self._coins.rows["state"] == ABSENT
+        jobs = []
+        for i, (entry, passed) in enumerate(zip(self._entries, known, strict=True)):
+            start, end = int(self._table.in_start[i]), int(self._table.in_start[i + 1])
+            if passed or missing[start:end].any():
+                continue
+            spent = [self._coins.spent_output(at) for at in range(start, end)]
+            jobs.append((entry.record.wtxid, (entry.record.raw, spent)))
+        return jobs
+
+
+def chunked(jobs: Sequence[tuple[bytes, ScriptJob]], inputs: int) -> Iterator[list[tuple[bytes, ScriptJob]]]:
+    """Groups of jobs with about `inputs` inputs each; a job is never split."""
+    chunk: list[tuple[bytes, ScriptJob]] = []
+    size = 0
+    for job in jobs:
+        chunk.append(job)
+        size += len(job[1][1])
+        if size >= inputs:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk

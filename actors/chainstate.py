@@ -4,7 +4,7 @@ into its coins cache, and applies blocks that were judged elsewhere; it tells th
 
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import ray
@@ -26,9 +26,14 @@ __all__ = ["ChainstateActor"]
 OUTPOINT = 36
 
 
-@ray.remote(num_cpus=0, max_restarts=0, concurrency_groups={"write": 1, "read": 4, "control": 4})
 class ChainstateActor:
     """One per store. Methods that change the chain run one at a time."""
+
+    RAY_OPTIONS: ClassVar[dict[str, Any]] = {
+        "num_cpus": 0,
+        "max_restarts": 0,
+        "concurrency_groups": {"write": 1, "read": 4, "control": 4},
+    }
 
     def __init__(self, store: str, coins_cache_bytes: int):
         self._store = Store.open(Path(store))

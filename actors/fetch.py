@@ -6,7 +6,7 @@ written, and nothing of a client's is kept.
 
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import ray
@@ -23,9 +23,14 @@ __all__ = ["FetchWorker"]
 OUTPOINT = 36
 
 
-@ray.remote(num_cpus=0, max_restarts=0, concurrency_groups={"validation": 8, "speculation": 2, "control": 4})
 class FetchWorker:
     """One per host by default."""
+
+    RAY_OPTIONS: ClassVar[dict[str, Any]] = {
+        "num_cpus": 0,
+        "max_restarts": 0,
+        "concurrency_groups": {"validation": 8, "speculation": 2, "control": 4},
+    }
 
     def __init__(self, store: str, threads: int, tip: FlatTip | None):
         self._view = FollowingView(Path(store) / "chainstate", threads)

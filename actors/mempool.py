@@ -5,10 +5,9 @@ What is admitted is looked at in the background: its coins are read and its scri
 
 import asyncio
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
-import ray
 
 from actors.answers import answers
 from actors.pool import WorkerPool
@@ -28,9 +27,10 @@ __all__ = ["MempoolActor"]
 BATCH = 256  # transactions looked at together in the background
 
 
-@ray.remote(num_cpus=0, max_restarts=0, max_concurrency=1000)
 class MempoolActor:
     """One per store."""
+
+    RAY_OPTIONS: ClassVar[dict[str, Any]] = {"num_cpus": 0, "max_restarts": 0, "max_concurrency": 1000}
 
     def __init__(self, settings: dict[str, Any]):
         self._settings = settings

@@ -86,6 +86,11 @@ class WorkerPool:
                     self._busy[worker] -= 1
         raise AssertionError("unreachable")
 
+    def keep_awake(self) -> None:
+        """Speaks to the first worker, which a check will need soon; not waited for."""
+        if self._handles:
+            self._handles[0].ping.remote()
+
     def _drop(self, worker: Any, why: str, kill: bool = False) -> None:
         if worker in self._lost:
             return

@@ -4,7 +4,7 @@ process on a bug and its calls cannot be interrupted.
 
 import threading
 import time
-from typing import Any
+from typing import Any, ClassVar
 
 import ray
 
@@ -16,9 +16,14 @@ __all__ = ["ScriptWorker"]
 ScriptJobs = list[tuple[bytes, list[tuple[int, bytes]]]]
 
 
-@ray.remote(num_cpus=0, max_restarts=0, concurrency_groups={"validation": 2, "speculation": 1, "control": 2})
 class ScriptWorker:
     """One for each core, and one that speculation does not use."""
+
+    RAY_OPTIONS: ClassVar[dict[str, Any]] = {
+        "num_cpus": 0,
+        "max_restarts": 0,
+        "concurrency_groups": {"validation": 2, "speculation": 1, "control": 2},
+    }
 
     def __init__(self, threads: int):
         self._threads = threads

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from models.coins.columns import UNKNOWN, CoinBatch, CoinColumns
+from models.coins.columns import COIN, IN_BLOCK, UNKNOWN, CoinBatch, CoinColumns
 from models.consensus.context import TipVersion
 from models.consensus.layout import FROM_DATABASE, BlockLayout, Rewire, Segment
 from models.consensus.params import MAX_COLLECTION_TXS, MAX_INPUTS_PER_BLOCK
@@ -25,6 +25,7 @@ __all__ = ["COLLECTION_BUDGET", "PrefetchBatch", "TxCollection", "parse_wtxids"]
 
 COLLECTION_BUDGET = 8 * 1024 * 1024  # bytes, queue and observations together (SPEC 1.8)
 QUEUED_INPUT = 36  # bytes that one queued outpoint is charged
+ScriptJob = tuple[bytes, list[tuple[int, bytes]]]  # raw transaction, (satoshis, scriptPubKey) of each input
 PROBE_ENTRY = 1  # bytes that one remembered BIP30 answer takes
 
 
@@ -88,6 +89,8 @@ class TxCollection:
         self.coins: list[CoinColumns] = []
         self.probe_hits: dict[int, bool] = {}  # position -> whether one of its outputs is unspent already
         self.speculation_stopped = ""  # why, once a budget was spent or the workers were gone
+        self.verified = np.zeros(len(self.wtxids) + 1, bool)  # scripts known to pass, by block position
+        self.script_flags: int | None = None
         self._position = {wtxid: i for i, wtxid in enumerate(self.wtxids)}
         self._known = np.zeros(len(self.wtxids), bool)
         self._witness_root: bytes | None = None
@@ -262,8 +265,7 @@ class TxCollection:
                 inputs = inputs[:limit]
             self._queued -= len(inputs)
             self._in_flight += len(inputs)
-            prevouts = np.ascontiguousarray(self.segments[number].table.ins["prevout"][inputs]).tolist()
-            return PrefetchBatch(self.version, number, inputs, prevouts)
+            return PrefetchBatch(self.version, number, inputs, self._outpoints(number, inputs))
         if self._probe_queue:
             return self._next_probes(limit)
         return None
@@ -334,7 +336,75 @@ class TxCollection:
         """Whether nothing is queued (answers may still be under way)."""
         return not self._queue and not self._probe_queue
 
+    def peek_plan(self) -> list[tuple[int, np.ndarray, list[bytes]]]:
+        """(segment, inputs, outpoints) of everything queued, for a look into the owner's coins cache."""
+        return [(number, inputs, self._outpoints(number, inputs)) for number, inputs in self._queue]
+
+    def take_cached(self, segment: int, inputs: np.ndarray, answer: CoinBatch, version: TipVersion) -> bool:
+        """Retains coins that the cache held, and takes their inputs off the queue."""
+        if version != self.version or self.nbytes + CoinColumns.cost_of(answer) > self.budget:
+            return False
+        self.coins[segment].put(inputs, answer)
+        for _ in range(len(self._queue)):
+            number, queued = self._queue.popleft()
+            if number == segment:
+                left = queued[~np.isin(queued, inputs)]
+                self._queued -= len(queued) - len(left)
+                queued = left
+            if len(queued):
+                self._queue.append((number, queued))
+        return True
+
+    def _outpoints(self, segment: int, inputs: np.ndarray) -> list[bytes]:
+        return np.ascontiguousarray(self.segments[segment].table.ins["prevout"][inputs]).tolist()
+
     def observed_inputs(self, segment: int) -> np.ndarray:
         """Indices of inputs whose coin or absence is retained."""
         coins = self.coins[segment]
         return np.flatnonzero(coins.rows["state"] != UNKNOWN)
+
+    # Scripts ----------------------------------------------------------------------------------------------------
+
+    def begin_scripts(self, flags: int) -> None:
+        """Says under which flags scripts are verified; passes under other flags are forgotten."""
+        if self.script_flags != flags:
+            self.verified[:] = False
+            self.script_flags = flags
+
+    def script_jobs(self, segment: int) -> list[tuple[int, ScriptJob]]:
+        """(block position, job) of transactions of a segment whose scripts are unknown and whose coins are all here."""
+        part = self.segments[segment]
+        if len(self.coins[segment]) != len(part.table.ins):
+            return []  # it does not prefetch
+        ready = np.isin(self.coins[segment].rows["state"], (COIN, IN_BLOCK)) | (part.source >= 0)
+        held = np.concatenate(([0], np.cumsum(ready)))
+        whole = held[part.table.in_start[1:]] - held[part.table.in_start[:-1]] == part.table.rows["n_in"]
+        whole &= (part.table.rows["flags"] & COINBASE == 0) & ~self.verified[part.positions]
+        return [(int(part.positions[i]), self._script_job(segment, int(i))) for i in np.flatnonzero(whole)]
+
+    def _script_job(self, segment: int, i: int) -> ScriptJob:
+        part = self.segments[segment]
+        start, end = int(part.table.in_start[i]), int(part.table.in_start[i + 1])
+        return part.table.raw(i), [self._spent_output(segment, at) for at in range(start, end)]
+
+    def _spent_output(self, segment: int, at: int) -> tuple[int, bytes]:
+        """Value and scriptPubKey of the coin an input spends, from the database or from this very block."""
+        parent = int(self.segments[segment].source[at])
+        if parent < 0:
+            return self.coins[segment].spent_output(at)
+        vout = int.from_bytes(self.segments[segment].table.ins["prevout"][at].tobytes()[32:], "little")
+        for other in self.segments:
+            i = int(np.searchsorted(other.positions, parent))
+            if i < len(other.positions) and other.positions[i] == parent:
+                if vout < int(other.table.rows["n_out"][i]):
+                    return other.table.output(i, vout)
+                break
+        return 0, b""  # no such output: the script fails, and the check finds the input missing first
+
+    def raws(self) -> list[bytes]:
+        """Every transaction in block order. The collection must be complete."""
+        found: dict[int, bytes] = {}
+        for segment in self.segments:
+            for i, position in enumerate(segment.positions.tolist()):
+                found[position] = segment.table.raw(i)
+        return [found[position] for position in range(1, len(self.wtxids) + 1)]

@@ -46,6 +46,7 @@ COIN_ROW = np.dtype(
 _SPECIAL_SCRIPTS = 6  # database script types 0..5 are templates; a plain script of n bytes is type n + 6
 _PAYLOAD_OF_TYPE = np.array([20, 20, 32, 32, 32, 32], np.int64)
 _OP_RETURN_TYPE = _SPECIAL_SCRIPTS + 1  # what stands for a script that is too long to ever be spent
+_MAX_BEFORE_DIGIT = np.uint64((1 << 57) - 1)  # a larger number has no room for seven more bits
 _POWERS_OF_TEN = np.array([10**e for e in range(10)], np.uint64)
 
 
@@ -106,18 +107,23 @@ def _expand(row: np.void, arena: np.ndarray) -> bytes:
 
 
 def _read_varints(data: np.ndarray, pos: np.ndarray, longest: int) -> np.ndarray:
-    """Database VARINTs (SPEC 3) at many positions at once; advances `pos`. Raises StoreCorrupt if one is too long."""
+    """Database VARINTs (SPEC 3) at many positions at once; advances `pos`. Raises StoreCorrupt if one is too long.
+
+    `longest`: digits of the largest number allowed. One above 64 bits is refused, as by Core's `ReadVarInt`.
+    """
     value = np.zeros(len(pos), np.uint64)
     open_ = np.arange(len(pos))
     for _ in range(longest):
         byte = data[pos[open_]]
+        if (value[open_] > _MAX_BEFORE_DIGIT).any():
+            break
         value[open_] = (value[open_] << np.uint64(7)) | (byte & 0x7F)
         pos[open_] += 1
         open_ = open_[byte >= 0x80]
         if not len(open_):
             return value
         value[open_] += np.uint64(1)
-    raise StoreCorrupt("a coin record of the chainstate database holds a number that is too long")
+    raise StoreCorrupt("a coin record of the chainstate database holds a number that is too large")
 
 
 def _decompress_amounts(x: np.ndarray) -> np.ndarray:
@@ -251,6 +257,16 @@ class CoinColumns:
         rows["script_at"] += at
         self.rows[indices] = rows
         self.observed += len(indices)
+
+    def replace(self, indices: np.ndarray, batch: CoinBatch) -> None:
+        """Sets what the block itself says of outpoints (IN_BLOCK, or ABSENT where spent), whatever was observed before.
+
+        Scripts that were observed before stay in the arena, unused.
+        """
+        self.observed += int(np.count_nonzero(self.rows["state"][indices] == UNKNOWN))
+        rows = batch.rows.copy()
+        rows["script_at"] += self._append(batch.arena)
+        self.rows[indices] = rows
 
     def put_in_block(self, index: int, value: int, script: bytes, height: int, coinbase: bool) -> None:
         """Sets the coin that an earlier transaction of the block creates, whatever was observed before."""

@@ -85,7 +85,7 @@ def check_block_draft(
         judgement.failure = failure
         return judgement
 
-    draft.begin(context)
+    draft.begin(context.tip.version, context.script_flags)
     bip30 = context.enforces_bip30(header.hash)
     overwrites = yield from _read_coins(draft, record, bip30, judgement)
     flags = context.flags_of(header.hash)

@@ -77,6 +77,10 @@ class BlockContext:
             minimum = max(minimum, self.prev_time - MAX_TIMEWARP)
         return minimum
 
+    def template_time(self, now: int) -> int:
+        """Time of our own header at `now` (Core: `UpdateTime`)."""
+        return max(now, self.minimum_time())
+
     def flags_of(self, block_hash: bytes) -> int:
         """Script rules of the block with this hash, which may be one of history's exceptions."""
         return self.script_flag_exceptions.get(block_hash, self.script_flags)

@@ -66,15 +66,15 @@ class BlockDraft:
             self._parts[rewire.segment].fresh = True
             self._parts[rewire.segment].wired = False
 
-    def begin(self, context: BlockContext) -> None:
+    def begin(self, version: TipVersion, script_flags: int) -> None:
         """Says which tip the observations to come belong to; what was known of another tip is dropped."""
-        if self.version == context.tip.version:
+        if self.version == version:
             return
         self.forget_coins()
-        self.version = context.tip.version
-        if self.script_flags != context.script_flags:
+        self.version = version
+        if self.script_flags != script_flags:
             self.scripts[:] = SCRIPT_UNKNOWN
-            self.script_flags = context.script_flags
+            self.script_flags = script_flags
 
     def forget_coins(self) -> None:
         """Drops every observation; transactions and verified scripts stay."""

@@ -5,7 +5,7 @@ declaration that came in piece by piece (Core: `TestBlockValidity`, `CheckBlock`
 import numpy as np
 
 from models.consensus import reasons as r
-from models.consensus.block_checks import check_block, check_header, check_merkle_root, check_proof
+from models.consensus.block_checks import check_block, check_header, check_merkle_root, check_proof, commitment_index
 from models.consensus.block_checks import check_transactions_in_context as check_in_context
 from models.consensus.check import BlockJudgement, Steps, check_block_draft
 from models.consensus.context import BlockContext
@@ -15,11 +15,12 @@ from models.consensus.layout import BlockLayout
 from models.consensus.params import ChainParams
 from models.consensus.signet import check_signet_solution
 from models.consensus.table import TX_ROW, TxRecord, TxTable
-from models.wire.block import Block
+from models.wire.block import Block, serialize_block
 from models.wire.hashes import ZERO_HASH
 from models.wire.merkle import merkle_root
+from models.wire.transaction import decode_transaction
 
-__all__ = ["check_before_context", "check_in_context_of_parent", "check_whole_block", "draft_of_block"]
+__all__ = ["check_before_context", "check_in_context_of_parent", "check_whole_block", "draft_of_block", "with_reserved_value"]
 
 
 def draft_of_block(block: Block) -> BlockDraft:
@@ -102,3 +103,18 @@ def check_in_context_of_parent(
     if failure:
         return failure, None
     return None, check_in_context(rows, block.transactions[0], block.header, context, _witness_root(block))
+
+
+def with_reserved_value(block: Block, context: BlockContext) -> Block:
+    """The block with the coinbase's witness reserved value, which submitters may leave out (Core:
+    `UpdateUncommittedBlockStructures`); the same block where nothing is missing."""
+    if not block.transactions or not context.segwit:
+        return block
+    coinbase = block.transactions[0]
+    if coinbase.has_witness or not coinbase.prevouts or commitment_index(coinbase) is None:
+        return block
+    raw = coinbase.raw
+    stack = b"\x01\x20" + ZERO_HASH + b"\x00" * (len(coinbase.prevouts) - 1)
+    filled = decode_transaction(raw[:4] + b"\x00\x01" + raw[4:-4] + stack + raw[-4:])
+    transactions = [filled, *block.transactions[1:]]
+    return Block(block.header, transactions, serialize_block(block.header, [tx.raw for tx in transactions]))

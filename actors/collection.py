@@ -1,0 +1,441 @@
+"""CollectionActor: holds declarations, prefetches one of them at a time, and asks the template actor for verdicts.
+
+A slot for prefetch is an actor: at most eight run, so at most eight collections prefetch, and one that dies frees its
+slot. Further collections live here too and work without prefetch.
+"""
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import ray
+
+from actors.answers import answers
+from actors.pool import WorkerPool
+from actors.prefetch import Prefetch, PrefetchPeers
+from actors.template import RESEND
+from models.collection import TxCollection
+from models.consensus.context import BlockContext, Tip
+from models.consensus.layout import Rewire
+from models.consensus.table import TxTable
+from models.consensus.verdict import Kind, Verdict
+from models.drafts import Op
+from models.errors import Busy, ClientError, CollectionLost, StaleView, WorkerLost
+from models.messages import Answer, FlatTip, pack_batch, pack_verdict, unwrap
+from models.storage.tipfile import TipReader
+from models.wire.block import BlockHeader, serialize_block
+from models.wire.merkle import MerkleTree, path_root
+from models.wire.transaction import decode_transaction
+
+__all__ = ["CollectionActor"]
+
+KEEP_TEMPLATES = 16  # per collection; older ones cannot be solved any more
+QUIET_AFTER = 2.0  # seconds without a client's call after which peers are not kept awake any more
+
+
+@dataclass
+class _Entry:
+    """One declaration and what of it the template actor has been told."""
+
+    key: str
+    client: str
+    collection: TxCollection
+    mempool_positions: set[int]
+    story: str  # the name under which the template actor knows it
+    prefetch: Prefetch | None = None
+    template: Any = None  # the actor that was told
+    seq: int = 0
+    templates: dict[int, tuple[bytes, bytes]] = field(default_factory=dict)  # number -> (header, coinbase)
+    made: int = 0
+    used: float = field(default_factory=time.monotonic)
+    supplied_bytes: int = 0
+    verdicts: int = 0
+
+
+class CollectionActor:
+    """One per prefetching collection, one kept warm."""
+
+    RAY_OPTIONS: ClassVar[dict[str, Any]] = {"num_cpus": 0, "max_restarts": 0, "max_concurrency": 1000}
+
+    def __init__(self, store: str, settings: dict[str, Any]):
+        self._settings = settings
+        self._tips = TipReader(Path(store))
+        self._peers = PrefetchPeers(
+            settings, WorkerPool("fetch", self._report), WorkerPool("script", self._report)
+        )
+        self._entries: dict[str, _Entry] = {}
+        self._slot: str | None = None  # key of the collection that prefetches
+        self._supervisor: Any = None
+        self._template: Any = None
+        self._wired = asyncio.Event()
+        self._brief: tuple[Tip, bool, int] | None = None
+        self._last_call = 0.0
+        self._beating: asyncio.Task[None] | None = None
+        self._sweeping: asyncio.Task[None] | None = None
+        self._counts = {"opened": 0, "closed": 0, "verdicts": 0, "errors": 0}
+
+    def _report(self, worker: Any, why: str) -> None:
+        if self._supervisor is not None:
+            self._supervisor.lost.remote(worker, why)
+
+    async def wire(self, directory: dict[str, Any]) -> None:
+        """Whom to ask."""
+        self._supervisor = directory["supervisor"]
+        if self._peers.chainstate != directory["chainstate"]:
+            self._brief = None
+        self._peers.chainstate = directory["chainstate"]
+        self._peers.mempool = directory["mempool"]
+        self._peers.fetch.set_members(directory["fetch"])
+        self._peers.script.set_members(directory["script"])
+        self._template = directory["template"][0] if directory["template"] else None
+        self._wired.set()
+        if self._sweeping is None:
+            self._sweeping = asyncio.create_task(self._sweep())
+
+    async def tip_moved(self, tip: FlatTip) -> None:
+        """What was observed of the old tip is dropped; the declaration that prefetches begins again."""
+        for entry in self._entries.values():
+            if entry.prefetch is not None:
+                entry.collection.drop_observations()
+                entry.prefetch.restart()
+
+    async def _current_brief(self) -> tuple[Tip, bool, int]:
+        """Tip, whether BIP30 probes are wanted, script flags."""
+        tip = self._tips.read()
+        if self._brief is None or self._brief[0].version != tip.version:
+            context: BlockContext = unwrap(await self._peers.chainstate.context.remote())
+            if context.tip.version != self._tips.read().version:
+                raise StaleView("the tip has moved")
+            self._brief = (context.tip, context.bip30, context.script_flags)
+        return self._brief
+
+    # Declarations -----------------------------------------------------------------------------------------------
+
+    @answers
+    async def open(self, key: str, client: str, wtxids: bytes, must_prefetch: bool) -> list[int] | None:
+        """Makes a collection of joined 32-byte wtxids (checked by `parse_wtxids`); its unknown positions.
+
+        None, and nothing made, if `must_prefetch` and another collection prefetches here.
+        """
+        self._touch()
+        await self._wired.wait()
+        wants_slot = self._settings["prefetch"] == "on"
+        if wants_slot and must_prefetch and self._slot is not None:
+            return None
+        if len(self._entries) >= self._settings["max_collections"]:
+            raise Busy(f"{len(self._entries)} collections are open here, the most that are allowed")
+        takes_slot = wants_slot and self._slot is None
+        if takes_slot:
+            self._slot = key
+        try:
+            return await self._make(key, client, wtxids, takes_slot)
+        except BaseException:
+            if self._slot == key:
+                self._slot = None
+            self._entries.pop(key, None)
+            raise
+
+    async def _make(self, key: str, client: str, wtxids: bytes, takes_slot: bool) -> list[int]:
+        split = [wtxids[at : at + 32] for at in range(0, len(wtxids), 32)]
+        collection = TxCollection(split, self._settings["collection_budget"])
+        _, _, flags = await self._current_brief()
+        entry = _Entry(key, client, collection, set(), key)
+        answer: Answer = ("ok", None)
+        reference = None
+        if split:
+            reference = self._peers.mempool.lookup.remote(wtxids, flags)
+            answer = await reference
+        known = unwrap(answer)
+        ops: list[Op] = [("open", len(split), collection.witness_root)]
+        if known is not None:
+            positions = known["positions"]
+            table = TxTable.from_columns(known)
+            collection.take_known(positions, table)
+            collection.begin_scripts(flags)
+            verified = positions[known["verified"]] + 1
+            collection.verified[verified] = True
+            entry.mempool_positions = set((positions + 1).tolist())
+            ops.append(("add", positions + 1, None, collection.segments[0].source, []))
+            ops.append(("scripts", verified, flags))
+        self._entries[key] = entry
+        self._counts["opened"] += 1
+        self._tell(entry, ops, reference if known is not None else None)
+        if takes_slot:
+            if collection.complete:
+                self._slot = None  # nothing will be on its way for it
+            else:
+                self._start_prefetch(entry)
+        self._beat()
+        return collection.unknown_tx_pos()
+
+    def _start_prefetch(self, entry: _Entry) -> None:
+        entry.prefetch = Prefetch(
+            entry.collection,
+            self._peers,
+            lambda ops: self._tell(entry, ops),
+            self._current_brief,
+            entry.mempool_positions,
+        )
+
+    def _tell(self, entry: _Entry, ops: list[Op], attachment: Any = None) -> None:
+        """Passes facts on; not waited for. The first message of a new template actor is the whole story."""
+        if self._template is None:
+            entry.template = None
+            return
+        if entry.template is None:
+            entry.template = self._template
+        entry.template.tell.remote(entry.story, entry.seq, ops, attachment)
+        entry.seq += 1
+
+    def _entry(self, key: str) -> _Entry:
+        entry = self._entries.get(key)
+        if entry is None:
+            raise CollectionLost(f"no collection {key} here: it was closed, or its actor died; declare it again")
+        entry.used = time.monotonic()
+        return entry
+
+    def _touch(self) -> None:
+        self._last_call = time.monotonic()
+
+    @answers
+    async def unknown_tx_pos(self, key: str) -> list[int]:
+        """Positions still missing, ascending (SPEC 1.3)."""
+        self._touch()
+        return self._entry(key).collection.unknown_tx_pos()
+
+    @answers
+    async def add_missing_txs(self, key: str, raws: list[bytes | None]) -> list[int]:
+        """Supplies transactions (SPEC 1.4); the positions still missing afterwards."""
+        self._touch()
+        entry = self._entry(key)
+        self._supply(entry, raws)
+        return entry.collection.unknown_tx_pos()
+
+    def _supply(self, entry: _Entry, raws: list[bytes | None]) -> None:
+        records = entry.collection.check_supply(raws)
+        arrival = entry.collection.take_supplied(records)
+        if arrival.segment is None:
+            return
+        entry.supplied_bytes += sum(record.nbytes for record in records)
+        self._tell(entry, [self._op_add(entry, arrival.segment, arrival.rewires)])
+        if entry.prefetch is not None:
+            entry.prefetch.wake()
+
+    def _op_add(self, entry: _Entry, segment: int, rewires: list[Rewire]) -> Op:
+        part = entry.collection.segments[segment]
+        changes = [(r.segment, r.input, r.source) for r in rewires]
+        return ("add", part.positions, part.table.to_columns(), part.source, changes)
+
+    @answers
+    async def make_template(
+        self,
+        key: str,
+        prevhash: bytes,
+        coinbase: bytes | None,
+        missing: list[bytes | None] | None = None,
+        now: int | None = None,
+        mode: str | None = None,
+    ) -> tuple[Any, ...]:
+        """Verdict (packed) on the declaration with this prevhash and coinbase (SPEC 1.5); `missing` is supplied first.
+
+        A valid one's template is (number, header, coinbase path, earliest time, latest time, fees).
+        """
+        begun = time.perf_counter()
+        self._touch()
+        entry = self._entry(key)
+        if coinbase is not None:
+            decode_transaction(coinbase)  # a client's mistake is answered before anything changes
+        if missing:
+            self._supply(entry, missing)
+        if not entry.collection.complete:
+            return pack_verdict(Verdict.missing_txs())
+        if entry.prefetch is not None:
+            entry.prefetch.pause()
+        flat = await self._check(entry, prevhash, coinbase, now, mode)
+        self._touch()
+        entry.verdicts += 1
+        self._counts["verdicts"] += 1
+        return self._with_template(entry, flat, begun)
+
+    async def _check(
+        self, entry: _Entry, prevhash: bytes, coinbase: bytes | None, now: int | None, mode: str | None
+    ) -> tuple[Any, ...]:
+        """Asks the template actor; one that does not know the story, or died, is told all of it once more."""
+        for _ in range(3):
+            template = entry.template
+            if template is not None:
+                try:
+                    answer = unwrap(await template.check.remote(entry.story, entry.seq, prevhash, coinbase, now, mode))
+                    if answer != RESEND:
+                        return answer
+                except ray.exceptions.RayActorError:
+                    if template == self._template:
+                        self._report(template, "died under a check")
+                        self._template = None
+                        self._wired.clear()
+                        await asyncio.wait_for(self._wired.wait(), self._settings["check_deadline_s"])
+            self._tell_everything(entry)
+        raise WorkerLost("template actors died under a check more than once")
+
+    def _tell_everything(self, entry: _Entry) -> None:
+        """The whole story in one message, to whichever template actor serves now."""
+        collection = entry.collection
+        ops: list[Op] = [("open", len(collection), collection.witness_root)]
+        for number in range(len(collection.segments)):
+            ops.append(self._op_add(entry, number, []))
+        if collection.version is not None and collection.script_flags is not None:
+            version = tuple(collection.version)
+            ops.append(("tip", version, collection.script_flags))
+            for number in range(len(collection.segments)):
+                observed = collection.observed_inputs(number)
+                if len(observed):
+                    batch = collection.coins[number].take(observed)
+                    ops.append(("coins", number, observed, pack_batch(batch), version))
+            if collection.verified.any():
+                ops.append(("scripts", collection.verified.nonzero()[0], collection.script_flags))
+        if entry.template is not None and entry.template == self._template:
+            entry.template.forget.remote(entry.story)
+        entry.story = f"{entry.key}#{time.monotonic_ns()}"  # a name that no late message bears
+        entry.template = None
+        entry.seq = 0
+        self._tell(entry, ops)
+
+    def _with_template(self, entry: _Entry, flat: tuple[Any, ...], begun: float) -> tuple[Any, ...]:
+        kind, reason, debug, offender, category, template, timings = flat
+        if kind == Kind.VALID.value:
+            header, coinbase, path, earliest, latest, fees = template
+            entry.made += 1
+            entry.templates[entry.made] = (header, coinbase)
+            while len(entry.templates) > KEEP_TEMPLATES:
+                del entry.templates[min(entry.templates)]
+            template = (entry.made, header, coinbase, path, earliest, latest, fees)
+        timings = dict(timings or {})
+        timings["collection"] = (time.perf_counter() - begun) * 1000
+        return (kind, reason, debug, offender, category, template, timings)
+
+    @answers
+    async def template_block(
+        self, key: str, number: int, solution: tuple[int, int, int, bytes] | None = None
+    ) -> bytes:
+        """Full bytes of a template's block: as made (merkle root zero), or solved with (version, time, nonce, coinbase)."""
+        entry = self._entry(key)
+        made = entry.templates.get(number)
+        if made is None:
+            raise ClientError(f"template {number} of this collection is not kept: only the last {KEEP_TEMPLATES} are")
+        header, coinbase = BlockHeader.parse(made[0]), made[1]
+        if solution is not None:
+            version, time_, nonce, coinbase = solution
+            solved = decode_transaction(coinbase)
+            path = self._path(entry)
+            root = path_root(solved.txid, path)
+            header = BlockHeader(version, header.prev_hash, root, time_, header.bits, nonce)
+        return serialize_block(header, [coinbase, *entry.collection.raws()])
+
+    def _path(self, entry: _Entry) -> list[bytes]:
+        txids: dict[int, bytes] = {}
+        for segment in entry.collection.segments:
+            txids.update(zip(segment.positions.tolist(), segment.table.txids(), strict=True))
+        return MerkleTree([None, *(txids[p] for p in range(1, len(entry.collection) + 1))]).path_of_first()
+
+    @answers
+    async def wait_prefetched(self, key: str) -> dict[str, Any]:
+        """Returns the collection's counters once nothing more is on its way for it."""
+        entry = self._entry(key)
+        if entry.prefetch is not None:
+            await entry.prefetch.idle.wait()
+        return self._stats_of(entry)
+
+    @answers
+    async def collection_stats(self, key: str) -> dict[str, Any]:
+        """Counters of one collection."""
+        return self._stats_of(self._entry(key))
+
+    def _stats_of(self, entry: _Entry) -> dict[str, Any]:
+        collection = entry.collection
+        return {
+            "transactions": len(collection),
+            "unknown": len(collection.unknown_tx_pos()),
+            "prefetching": entry.prefetch is not None,
+            "bytes": collection.nbytes,
+            "queue_bytes": collection.queue_bytes,
+            "observed_bytes": collection.observed_bytes,
+            "budget": collection.budget,
+            "queued": collection.queued,
+            "observations": collection.observations,
+            "probes": collection.probes_observed,
+            "scripts_verified": int(collection.verified.sum()),
+            "stopped": collection.speculation_stopped,
+            "verdicts": entry.verdicts,
+            "version": tuple(collection.version) if collection.version else None,
+            "idle": entry.prefetch is None or entry.prefetch.idle.is_set(),
+            **({k: v for k, v in entry.prefetch.counts.items()} if entry.prefetch else {}),
+        }
+
+    @answers
+    async def close(self, key: str) -> None:
+        """Frees a collection and, if it had one, its slot. Harmless to repeat."""
+        self._touch()
+        self._drop(key)
+
+    @answers
+    async def close_client(self, client: str) -> int:
+        """Frees everything of one client; how many collections that were."""
+        keys = [key for key, entry in self._entries.items() if entry.client == client]
+        for key in keys:
+            self._drop(key)
+        return len(keys)
+
+    def _drop(self, key: str) -> None:
+        entry = self._entries.pop(key, None)
+        if entry is None:
+            return
+        self._counts["closed"] += 1
+        if entry.prefetch is not None:
+            entry.prefetch.close()
+        if entry.template is not None:
+            entry.template.forget.remote(entry.story)
+        if self._slot == key:
+            self._slot = None
+
+    # Housekeeping -----------------------------------------------------------------------------------------------
+
+    def _beat(self) -> None:
+        if self._settings["heartbeat_ms"] and (self._beating is None or self._beating.done()):
+            self._beating = asyncio.create_task(self._keep_awake())
+
+    async def _keep_awake(self) -> None:
+        """While a client is away, its peers are spoken to, so that they do not have to wake up when it comes back."""
+        pause = self._settings["heartbeat_ms"] / 1000
+        while self._entries and time.monotonic() - self._last_call < QUIET_AFTER:
+            await asyncio.sleep(pause)
+            if self._template is not None:
+                self._template.ping.remote()
+            for pool in (self._peers.fetch, self._peers.script):
+                pool.keep_awake()
+
+    async def _sweep(self) -> None:
+        """Frees collections that nobody has used for long."""
+        limit = self._settings["collection_idle_s"]
+        while True:
+            await asyncio.sleep(min(limit / 4, 30))
+            oldest = time.monotonic() - limit
+            for key in [key for key, entry in self._entries.items() if entry.used < oldest]:
+                self._drop(key)
+
+    async def stats(self) -> dict[str, Any]:
+        """Counters and sizes of everything here."""
+        return {
+            **self._counts,
+            "open": len(self._entries),
+            "slot_used": self._slot is not None,
+            "bytes": sum(entry.collection.nbytes for entry in self._entries.values()),
+            "fetch_requests": self._peers.fetch.requests,
+            "script_requests": self._peers.script.requests,
+            "collections": [self._stats_of(entry) for entry in self._entries.values()],
+        }
+
+    async def ping(self) -> str:
+        """Answers as long as the process lives."""
+        return "collection"

@@ -1,0 +1,88 @@
+"""Submitting a block (SPEC 2.6): judged here, stored and connected by the chainstate's owner, one step at a time."""
+
+import asyncio
+from typing import Any
+
+from actors.reading import Reading
+from models.consensus import reasons as r
+from models.consensus.context import BlockContext
+from models.consensus.params import ChainParams
+from models.consensus.reasons import Category
+from models.consensus.whole_block import (
+    check_before_context,
+    check_in_context_of_parent,
+    check_whole_block,
+    with_reserved_value,
+)
+from models.errors import StaleView
+from models.messages import unwrap
+from models.wire.block import decode_block
+
+__all__ = ["Submission"]
+
+
+class Submission:
+    """One submission at a time: whoever makes it holds the lock of all of them."""
+
+    def __init__(self, chainstate: Any, reading: Reading, params: ChainParams):
+        self._chainstate = chainstate
+        self._reading = reading
+        self._params = params
+        self._outcome: dict[bytes, str] = {}  # blocks found invalid on the way -> reason
+
+    async def submit(self, raw: bytes, now: int) -> str | None:
+        """Core's answer to `submitblock`: None for a new tip, or the reason. Raises DecodeError."""
+        block = await asyncio.to_thread(decode_block, raw)
+        header = block.header
+        refusal, stored, context = unwrap(await self._chainstate.look_up.remote(header.serialize()))
+        if context is not None:
+            block = with_reserved_value(block, context)
+        failure, rows = await asyncio.to_thread(check_before_context, block, self._params)
+        if failure:
+            return failure.reason.text
+        if refusal:
+            return refusal
+        if stored:
+            await self.activate(now)  # harmless: it was seen before, or the tip was taken back by hand
+            return r.DUPLICATE.text
+        assert context is not None
+        bad_header, bad_body = check_in_context_of_parent(block, rows, context, now)
+        if bad_header:
+            return bad_header.reason.text
+        if bad_body:
+            if bad_body.reason.category is not Category.MUTATED:
+                unwrap(await self._chainstate.mark_failed.remote(header.serialize()))
+            return bad_body.reason.text
+        unwrap(await self._chainstate.store_block.remote(block.raw))
+        await self.activate(now)
+        if header.hash in self._outcome:
+            return self._outcome[header.hash]
+        info = unwrap(await self._chainstate.block_info.remote(header.hash))
+        return None if info and info["active"] else r.INCONCLUSIVE.text
+
+    async def activate(self, now: int) -> int:
+        """Steps towards the branch with most work until it is the active one, judging each block on the way."""
+        steps = 0
+        while True:
+            step = unwrap(await self._chainstate.next_step.remote())
+            if step is None:
+                return steps
+            steps += 1
+            connect, block_hash, raw, context = step
+            try:
+                if not connect:
+                    unwrap(await self._chainstate.disconnect.remote(tuple(context.tip.version)))
+                    continue
+                await self._judge_and_connect(block_hash, raw, context, now)
+            except StaleView:
+                continue  # somebody else moved the tip; look again
+
+    async def _judge_and_connect(self, block_hash: bytes, raw: bytes, context: BlockContext, now: int) -> None:
+        block = await asyncio.to_thread(decode_block, raw)
+        steps = check_whole_block(block, context, self._params, max(now, block.header.time), check_pow=True)
+        judgement = await self._reading.drive(steps, context.tip)
+        if judgement.failure is None:
+            unwrap(await self._chainstate.connect.remote(block_hash, tuple(context.tip.version)))
+            return
+        self._outcome[block_hash] = judgement.failure.reason.text
+        unwrap(await self._chainstate.mark_failed.remote(block.header.serialize()))

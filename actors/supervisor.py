@@ -1,0 +1,297 @@
+"""Supervisor: makes all other actors, tells each whom to talk to, and puts a spare in for one that died.
+
+Nothing is restarted by Ray, since a restarted call would run a write twice; a replacement starts empty and the others
+are told about it. The supervisor itself may be restarted: it finds its actors again by their names.
+"""
+
+import asyncio
+import logging
+import os
+from typing import Any, ClassVar
+
+import ray
+
+from actors.answers import answers
+from actors.chainstate import ChainstateActor
+from actors.collection import CollectionActor
+from actors.fetch import FetchWorker
+from actors.mempool import MempoolActor
+from actors.script import ScriptWorker
+from actors.template import TemplateActor
+from models.errors import StoreError, TxCollectionError
+from models.messages import unwrap
+
+__all__ = ["SUPERVISOR", "Supervisor"]
+
+SUPERVISOR = "supervisor"
+KINDS: dict[str, Any] = {
+    "chainstate": ChainstateActor,
+    "mempool": MempoolActor,
+    "fetch": FetchWorker,
+    "script": ScriptWorker,
+    "template": TemplateActor,
+    "collection": CollectionActor,
+}
+SINGLE = ("chainstate", "mempool")
+SPARED = ("fetch", "script")
+LOOK_EVERY = 1.0  # seconds between pings
+PING_PATIENCE = 30.0  # seconds without an answer after which an actor is looked upon as hung
+
+log = logging.getLogger("txcollection")
+
+
+class Supervisor:
+    """One per store; named, in the store's namespace."""
+
+    RAY_OPTIONS: ClassVar[dict[str, Any]] = {"num_cpus": 0, "max_restarts": -1, "max_concurrency": 1000}
+
+    def __init__(self, store: str, settings: dict[str, Any], namespace: str):
+        self._store = store
+        self._settings = settings
+        self._namespace = namespace
+        self._actors: dict[str, list[Any]] = {kind: [] for kind in KINDS}
+        self._spares: dict[str, list[Any]] = {kind: [] for kind in SPARED}
+        self._names: dict[Any, str] = {}
+        self._next = 0
+        self._running = False
+        self._stopping = False
+        self._changing = asyncio.Lock()
+        self._watcher: asyncio.Task[None] | None = None
+        self._replaced: dict[str, int] = dict.fromkeys(KINDS, 0)
+        self._me: Any = None
+
+    # Making actors ----------------------------------------------------------------------------------------------
+
+    def _wanted(self, kind: str) -> int:
+        settings = self._settings
+        if kind == "fetch":
+            return settings["fetch_workers"] or 1
+        if kind == "script":
+            return settings["script_workers"] or (os.cpu_count() or 1) + 1
+        if kind == "template":
+            return settings["template_actors"]
+        if kind == "collection":
+            return settings["collection_warm"]
+        return 1
+
+    async def _make(self, kind: str) -> Any:
+        self._next += 1
+        name = f"{kind}-{self._next}"
+        cls = KINDS[kind]
+        maker = ray.remote(**cls.RAY_OPTIONS)(cls)
+        options = maker.options(name=name, namespace=self._namespace, lifetime="detached")
+        handle = options.remote(*await self._arguments(kind))
+        self._names[handle] = name
+        return handle
+
+    async def _arguments(self, kind: str) -> tuple[Any, ...]:
+        settings = self._settings
+        if kind == "chainstate":
+            return (self._store, settings["coins_cache_bytes"])
+        if kind == "mempool":
+            return (settings,)
+        if kind == "fetch":
+            tip = unwrap(await self._actors["chainstate"][0].tip.remote())
+            return (self._store, settings["fetch_threads"], tip)
+        if kind == "script":
+            return (settings["script_threads"],)
+        return (self._store, settings)
+
+    @answers
+    async def start(self) -> None:
+        """Makes every actor and returns when all of them answer. Raises StoreError if the store cannot be opened."""
+        async with self._changing:
+            if self._running:
+                return
+            chainstate = await self._make("chainstate")
+            self._actors["chainstate"] = [chainstate]
+            try:
+                unwrap(await chainstate.tip.remote())
+            except ray.exceptions.RayActorError as error:
+                raise self._startup_error(error) from None
+            for kind in ("fetch", "script", "mempool", "template", "collection"):
+                self._actors[kind] = [await self._make(kind) for _ in range(self._wanted(kind))]
+            for kind in SPARED:
+                self._spares[kind] = [await self._make(kind) for _ in range(self._settings["spare_workers"])]
+            await self._wire()
+            unwrap(await self._actors["mempool"][0].load.remote(os.path.join(self._store, "mempool.dat")))
+            self._running = True
+            self._watcher = asyncio.create_task(self._watch())
+
+    def _startup_error(self, error: Exception) -> TxCollectionError:
+        """The chainstate's own words about why the store does not open."""
+        cause = error
+        while cause is not None and not isinstance(cause, TxCollectionError):
+            cause = getattr(cause, "cause", None) or cause.__cause__
+        if isinstance(cause, TxCollectionError):
+            return cause
+        return StoreError(f"the store {self._store} could not be opened: {_last_line(error)}")
+
+    def _directory(self) -> dict[str, Any]:
+        self._me = self._me or ray.get_actor(SUPERVISOR, namespace=self._namespace)
+        directory: dict[str, Any] = {kind: list(handles) for kind, handles in self._actors.items()}
+        for kind in SINGLE:
+            directory[kind] = directory[kind][0] if directory[kind] else None
+        directory["supervisor"] = self._me
+        return directory
+
+    async def _wire(self) -> None:
+        """Tells everyone about everyone."""
+        directory = self._directory()
+        told = [h for kind in ("mempool", "template", "collection") for h in self._actors[kind]]
+        told += self._actors["chainstate"]
+        await asyncio.gather(*(h.wire.remote(directory) for h in told), return_exceptions=True)
+
+    @answers
+    async def directory(self) -> dict[str, Any]:
+        """Handles by kind, for clients; a supervisor that was restarted first finds its actors again."""
+        await self._adopt()
+        return self._directory()
+
+    @answers
+    async def add_collection_actor(self) -> bool:
+        """One more, up to the bound on collections that prefetch at once; False if that is reached."""
+        async with self._changing:
+            if len(self._actors["collection"]) >= self._settings["collection_actors"]:
+                return False
+            self._actors["collection"].append(await self._make("collection"))
+            await self._wire()
+            return True
+
+    async def _adopt(self) -> None:
+        if self._running or self._stopping:
+            return
+        async with self._changing:
+            if self._running:
+                return
+            found = ray.util.list_named_actors(all_namespaces=True)
+            names = sorted(entry["name"] for entry in found if entry["namespace"] == self._namespace)
+            for name in names:
+                kind, _, number = name.rpartition("-")
+                if kind in KINDS:
+                    handle = ray.get_actor(name, namespace=self._namespace)
+                    self._names[handle] = name
+                    self._actors[kind].append(handle)
+                    self._next = max(self._next, int(number))
+            self._running = True
+            await self._wire()
+            self._watcher = asyncio.create_task(self._watch())
+
+    # Replacing them ---------------------------------------------------------------------------------------------
+
+    async def lost(self, handle: Any, why: str) -> None:
+        """An actor saw another one die."""
+        await self._adopt()
+        await self._replace(handle, why)
+
+    async def _watch(self) -> None:
+        while not self._stopping:
+            await asyncio.sleep(LOOK_EVERY)
+            everyone = [h for group in (self._actors, self._spares) for handles in group.values() for h in handles]
+            results = await asyncio.gather(*(self._alive(h) for h in everyone))
+            for handle, why in zip(everyone, results, strict=True):
+                if why and not self._stopping:
+                    try:
+                        await self._replace(handle, why)
+                    except (TxCollectionError, ray.exceptions.RayError) as error:
+                        log.warning("no replacement for %s yet: %s", self._names.get(handle), error)
+
+    async def _alive(self, handle: Any) -> str:
+        try:
+            await asyncio.wait_for(handle.ping.remote(), PING_PATIENCE)
+        except ray.exceptions.RayActorError as error:
+            return type(error).__name__
+        except TimeoutError:
+            return f"no answer in {PING_PATIENCE:g} s"
+        except ray.exceptions.RayError:
+            return ""
+        return ""
+
+    async def _replace(self, handle: Any, why: str) -> None:
+        async with self._changing:
+            kind = self._names.get(handle, "").rpartition("-")[0]
+            if self._stopping or not kind:
+                return
+            del self._names[handle]
+            try:
+                ray.kill(handle)
+            except (ValueError, ray.exceptions.RayError):
+                pass
+            if kind in SPARED and handle in self._spares[kind]:
+                self._spares[kind].remove(handle)
+                self._spares[kind].append(await self._make(kind))
+                return
+            members = self._actors[kind]
+            position = members.index(handle)
+            members.pop(position)
+            log.warning("a %s actor is gone (%s); it is replaced", kind, why)
+            self._replaced[kind] += 1
+            if kind != "collection" or len(members) < self._wanted(kind):
+                spares = self._spares.get(kind)
+                members.insert(position, spares.pop(0) if spares else await self._make(kind))
+            await self._wire()
+            if kind == "mempool":
+                members[0].load.remote(os.path.join(self._store, "mempool.dat"))
+            if kind in SPARED and len(self._spares[kind]) < self._settings["spare_workers"]:
+                self._spares[kind].append(await self._make(kind))
+
+    # For clients ------------------------------------------------------------------------------------------------
+
+    @answers
+    async def stats(self) -> dict[str, Any]:
+        """Every actor's counters by name."""
+        await self._adopt()
+        everyone = [(self._names[h], h) for handles in self._actors.values() for h in handles if h in self._names]
+        answers_ = await asyncio.gather(
+            *(asyncio.wait_for(h.stats.remote(), PING_PATIENCE) for _, h in everyone), return_exceptions=True
+        )
+        stats = {
+            name: answer if isinstance(answer, dict) else {"error": type(answer).__name__}
+            for (name, _), answer in zip(everyone, answers_, strict=True)
+        }
+        spares = {kind: len(handles) for kind, handles in self._spares.items()}
+        stats[SUPERVISOR] = {"replaced": dict(self._replaced), "spares": spares}
+        return stats
+
+    @answers
+    async def pids(self) -> dict[str, int]:
+        """Process ids by actor name, spares included."""
+        everyone = [(name, handle) for handle, name in self._names.items()]
+        found = {}
+        for name, handle in everyone:
+            try:
+                found[name] = await handle.__ray_call__.remote(_pid)
+            except ray.exceptions.RayError:
+                continue
+        found[SUPERVISOR] = os.getpid()
+        return found
+
+    @answers
+    async def stop(self) -> None:
+        """Closes the store and ends every actor but this one."""
+        self._stopping = True
+        if self._watcher is not None:
+            self._watcher.cancel()
+        for handle in self._actors["chainstate"]:
+            try:
+                await asyncio.wait_for(handle.close.remote(), 10)
+            except (TimeoutError, ray.exceptions.RayError):
+                pass
+        for handle in list(self._names):
+            try:
+                ray.kill(handle)
+            except (ValueError, ray.exceptions.RayError):
+                pass
+
+    async def ping(self) -> str:
+        """Answers as long as the process lives."""
+        return SUPERVISOR
+
+
+def _pid(_: Any) -> int:
+    return os.getpid()
+
+
+def _last_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__

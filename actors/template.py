@@ -1,0 +1,328 @@
+"""TemplateActor: judges blocks. It keeps what declarations have told it so far, fetches what is missing when a verdict is
+asked for, and drops what belongs to an old tip.
+
+One of them serves declarations; another takes whole blocks (proposals, submissions, our own templates), so that a
+parse of four megabytes never stands in a declaration's way.
+"""
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any, ClassVar
+
+
+from actors.answers import answers
+from actors.pool import WorkerPool
+from actors.reading import Reading
+from actors.submission import Submission
+from models.consensus import reasons as r
+from models.consensus.check import BlockJudgement, check_block_draft
+from models.consensus.coinbase import dummy_coinbase
+from models.consensus.context import BlockContext, Tip
+from models.consensus.params import ChainParams, get_params
+from models.consensus.verdict import Kind, Verdict
+from models.consensus.whole_block import check_whole_block
+from models.drafts import DraftSlot, Op
+from models.errors import Busy, StaleView
+from models.messages import FlatTip, pack_verdict, unwrap
+from models.storage.tipfile import TipReader
+from models.wire.block import BlockHeader, decode_block
+from models.wire.hashes import ZERO_HASH, to_display
+from models.wire.transaction import decode_transaction
+
+__all__ = ["RESEND", "TemplateActor"]
+
+RESEND = "resend"  # answer to a check whose draft is not here as it was sent
+ORDER_PATIENCE = 5.0  # seconds for a message that was overtaken
+TIP_RETRIES = 5
+
+
+class TemplateActor:
+    """Two by default: number 0 for declarations, the last for whole blocks."""
+
+    RAY_OPTIONS: ClassVar[dict[str, Any]] = {"num_cpus": 0, "max_restarts": 0, "max_concurrency": 1000}
+
+    def __init__(self, store: str, settings: dict[str, Any]):
+        self._settings = settings
+        self._tips = TipReader(Path(store))
+        self._reading = Reading(settings, WorkerPool("fetch", self._report), WorkerPool("script", self._report))
+        self._supervisor: Any = None
+        self._chainstate: Any = None
+        self._mempool: Any = None
+        self._collections: list[Any] = []
+        self._context: BlockContext | None = None
+        self._params: ChainParams | None = None
+        self._drafts: dict[str, DraftSlot] = {}
+        self._arrived = asyncio.Condition()
+        self._submitting = asyncio.Lock()
+        self._counts = {"checks": 0, "valid": 0, "invalid": 0, "stale": 0, "resends": 0, "fast": 0}
+
+    def _report(self, worker: Any, why: str) -> None:
+        if self._supervisor is not None:
+            self._supervisor.lost.remote(worker, why)
+
+    async def wire(self, directory: dict[str, Any]) -> None:
+        """Whom to ask, and whom to tell of tips."""
+        self._supervisor = directory["supervisor"]
+        if self._chainstate != directory["chainstate"]:
+            self._context = None
+        self._chainstate = directory["chainstate"]
+        self._mempool = directory["mempool"]
+        self._collections = directory["collection"]
+        self._reading.chainstate = self._chainstate
+        self._reading.fetch.set_members(directory["fetch"])
+        self._reading.script.set_members(directory["script"])
+
+    async def tip_moved(self, tip: FlatTip, context: BlockContext) -> None:
+        """The chainstate's message: what is known of the old tip's coins is dropped here and in every collection."""
+        if self._context is None or self._context.tip.version < context.tip.version:
+            self._context = context
+        for collection in self._collections:
+            collection.tip_moved.remote(tip)
+        for slot in self._drafts.values():
+            if slot.draft.version != context.tip.version:
+                slot.draft.forget_coins()
+
+    async def _context_of(self, tip: Tip) -> BlockContext:
+        context = self._context
+        if context is None or context.tip.version != tip.version:
+            context = unwrap(await self._chainstate.context.remote())
+            if context.tip.version != tip.version:
+                raise StaleView("the tip has moved")
+            self._context = context
+        return context
+
+    async def _chain_params(self) -> ChainParams:
+        if self._params is None:
+            self._params = get_params(**unwrap(await self._chainstate.params.remote()))
+        return self._params
+
+    def _now(self, now: int | None) -> int:
+        return now or self._settings["now"] or int(time.time())
+
+    # Declarations -----------------------------------------------------------------------------------------------
+
+    async def tell(self, key: str, seq: int, ops: list[Op], attachment: Any = None) -> None:
+        """Message number `seq` about the declaration `key` (see `models.drafts`)."""
+        slot = self._drafts.get(key)
+        if slot is None:
+            slot = self._drafts[key] = DraftSlot()
+        if isinstance(attachment, tuple):
+            attachment = unwrap(attachment)
+        slot.take(seq, ops, attachment)
+        context = self._context
+        if context is not None and slot.draft.version == context.tip.version:
+            slot.draft.work_out(context)
+            if len(slot.draft.missing()) < 64:
+                slot.grow_tree()
+        async with self._arrived:
+            self._arrived.notify_all()
+
+    async def forget(self, key: str) -> None:
+        """A collection was closed."""
+        self._drafts.pop(key, None)
+
+    async def _slot(self, key: str, seq: int) -> DraftSlot | None:
+        """The draft once messages 0 .. seq - 1 are in it; None if they do not come."""
+        slot = self._drafts.get(key)
+        if slot is not None and slot.applied >= seq:
+            return slot
+
+        def there() -> bool:
+            found = self._drafts.get(key)
+            return found is not None and found.applied >= seq
+
+        try:
+            async with self._arrived:
+                await asyncio.wait_for(self._arrived.wait_for(there), ORDER_PATIENCE if slot else 0.2)
+        except TimeoutError:
+            self._counts["resends"] += 1
+            return None
+        return self._drafts.get(key)
+
+    @answers
+    async def check(
+        self,
+        key: str,
+        seq: int,
+        prevhash: bytes,
+        coinbase: bytes | None,
+        now: int | None = None,
+        mode: str | None = None,
+    ) -> tuple[Any, ...] | str:
+        """Verdict on a complete declaration (SPEC 1.5, from step 3) of which `seq` messages were sent; or RESEND."""
+        begun = time.perf_counter()
+        slot = await self._slot(key, seq)
+        if slot is None:
+            return RESEND
+        self._counts["checks"] += 1
+        verdict = await self._deadline(self._check_slot(slot, prevhash, coinbase, self._now(now), mode))
+        if slot.draft.nbytes > self._settings["collection_budget"]:
+            slot.draft.forget_coins()  # too much to be kept for another check; that one reads again
+        self._count(verdict)
+        if verdict.timings is not None:
+            verdict.timings["template"] = (time.perf_counter() - begun) * 1000
+        return pack_verdict(verdict)
+
+    async def _deadline(self, check: Any) -> Verdict:
+        limit = self._settings["check_deadline_s"]
+        try:
+            return await asyncio.wait_for(check, limit)
+        except TimeoutError:
+            raise Busy(f"the check took longer than {limit:g} s") from None
+
+    def _count(self, verdict: Verdict) -> None:
+        name = {Kind.VALID: "valid", Kind.INVALID: "invalid"}.get(verdict.kind, "stale")
+        self._counts[name] += 1
+
+    async def _check_slot(
+        self, slot: DraftSlot, prevhash: bytes, coinbase: bytes | None, now: int, mode: str | None
+    ) -> Verdict:
+        for _ in range(TIP_RETRIES):
+            tip = self._tips.read()
+            if prevhash != tip.hash:
+                return await self._not_best(prevhash, tip)
+            try:
+                context = await self._context_of(tip)
+                verdict = await self._judge(slot, context, coinbase, now, mode)
+            except StaleView:
+                await asyncio.sleep(0.001)
+                continue
+            if self._tips.read().version == tip.version:
+                return verdict
+        return await self._not_best(prevhash, self._tips.read())
+
+    async def _not_best(self, prevhash: bytes, tip: Tip) -> Verdict:
+        """Step 3 of SPEC 1.5, with what SPEC 1.1 lets callers of every age know."""
+        kind = Kind.STALE if prevhash == tip.hash else Kind(unwrap(await self._chainstate.classify.remote(prevhash)))
+        debug = f"previous block {to_display(prevhash)} is not the best block {to_display(tip.hash)}"
+        return Verdict(kind, r.NOT_BEST_PREVBLK.text, debug, category=r.NOT_BEST_PREVBLK.category.value)
+
+    async def _judge(
+        self, slot: DraftSlot, context: BlockContext, coinbase: bytes | None, now: int, mode: str | None
+    ) -> Verdict:
+        begun = time.perf_counter()
+        time_ = context.template_time(now)
+        header = BlockHeader(
+            context.template_version, context.tip.hash, ZERO_HASH, time_, context.required_bits(time_), 0
+        )
+        raw = dummy_coinbase(context, slot.witness_root) if coinbase is None else coinbase
+        inline = (mode or self._settings["script_mode"]) == "inline"
+        steps = check_block_draft(
+            slot.draft, header, decode_transaction(raw), context, now, slot.witness_root, inline
+        )
+        judgement = await self._reading.drive(steps, context.tip)
+        if judgement.failure:
+            return _with_timings(Verdict.of_failure(judgement.failure, judgement.rows), judgement, begun)
+        template = (
+            header.serialize(),
+            raw,
+            slot.coinbase_path(),
+            context.minimum_time(),
+            now + 7200,
+            judgement.fees,
+        )
+        return _with_timings(Verdict(Kind.VALID, template=template), judgement, begun)
+
+    # Whole blocks -----------------------------------------------------------------------------------------------
+
+    @answers
+    async def check_block(
+        self,
+        raw: bytes,
+        check_pow: bool,
+        check_merkle_root: bool,
+        proposal: bool = False,
+        now: int | None = None,
+        mode: str | None = None,
+    ) -> tuple[Any, ...]:
+        """Verdict on a whole block (Core: `TestBlockValidity`); a `proposal` is first looked for in the index.
+
+        Raises DecodeError for bytes that are no block.
+        """
+        block = await asyncio.to_thread(decode_block, raw)
+        self._counts["checks"] += 1
+        if proposal:
+            known = unwrap(await self._chainstate.proposal_preface.remote(block.header.hash))
+            if known:
+                return pack_verdict(Verdict(Kind.INVALID, known))
+        params = await self._chain_params()
+        inline = (mode or self._settings["script_mode"]) == "inline"
+
+        async def check() -> Verdict:
+            for _ in range(TIP_RETRIES):
+                begun = time.perf_counter()
+                tip = self._tips.read()
+                try:
+                    context = await self._context_of(tip)
+                    steps = check_whole_block(
+                        block, context, params, self._now(now), check_pow, check_merkle_root, inline
+                    )
+                    judgement = await self._reading.drive(steps, tip)
+                except StaleView:
+                    await asyncio.sleep(0.001)
+                    continue
+                if self._tips.read().version == tip.version:
+                    return await self._verdict_on_block(judgement, block.header.prev_hash, tip, begun)
+            return await self._not_best(block.header.prev_hash, self._tips.read())
+
+        verdict = await self._deadline(check())
+        self._count(verdict)
+        return pack_verdict(verdict)
+
+    async def _verdict_on_block(self, judgement: BlockJudgement, prevhash: bytes, tip: Tip, begun: float) -> Verdict:
+        failure = judgement.failure
+        if failure is None:
+            return _with_timings(Verdict(Kind.VALID), judgement, begun)
+        if failure.reason is r.NOT_BEST_PREVBLK:
+            kind = Kind(unwrap(await self._chainstate.classify.remote(prevhash)))
+            return Verdict(kind, failure.reason.text, category=failure.reason.category.value)
+        return _with_timings(Verdict.of_failure(failure, judgement.rows), judgement, begun)
+
+    @answers
+    async def submit_block(self, raw: bytes, now: int | None = None) -> str | None:
+        """Full validation and connection (SPEC 2.6): None when it is the tip now, else what submitblock answers."""
+        params = await self._chain_params()
+        async with self._submitting:
+            return await Submission(self._chainstate, self._reading, params).submit(raw, self._now(now))
+
+    @answers
+    async def activate(self, now: int | None = None) -> int:
+        """Follows stored blocks to the branch with most work; how many steps that took."""
+        params = await self._chain_params()
+        async with self._submitting:
+            return await Submission(self._chainstate, self._reading, params).activate(self._now(now))
+
+    @answers
+    async def disconnect_tip(self) -> FlatTip:
+        """Takes the tip back; the new one."""
+        async with self._submitting:
+            return unwrap(await self._chainstate.disconnect.remote())
+
+    async def stats(self) -> dict[str, Any]:
+        """Counters and sizes."""
+        return {
+            **self._counts,
+            "drafts": len(self._drafts),
+            "draft_bytes": sum(slot.draft.nbytes for slot in self._drafts.values()),
+            "fallback_reads": self._reading.reads,
+            "fallback_keys": self._reading.read_keys,
+            "retries": self._reading.fetch.retries + self._reading.script.retries,
+        }
+
+    async def ping(self) -> str:
+        """Answers as long as the process lives."""
+        return "template"
+
+
+def _with_timings(verdict: Verdict, judgement: BlockJudgement, begun: float) -> Verdict:
+    timings = {
+        "check": (time.perf_counter() - begun) * 1000,
+        "coins_read": judgement.coins_read,
+        "scripts_run": judgement.scripts_run,
+    }
+    return Verdict(
+        verdict.kind, verdict.reason, verdict.debug, verdict.offender, verdict.category, verdict.template, timings
+    )
+
+

@@ -1,0 +1,452 @@
+"""The facade that notebooks and commands use: a node, its collections, its templates. Every method is one message, or a
+few; pydantic, display hex and friendly objects exist here and not further in.
+"""
+
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import ray
+
+from actors.supervisor import SUPERVISOR, Supervisor
+from cluster.runtime import NodeFile, NoNode, ensure_ray, here, namespace_of
+from cluster.settings import Settings, load_settings
+from models.coins.coin import Coin
+from models.collection import parse_wtxids
+from models.consensus.context import Tip
+from models.consensus.verdict import Kind, Verdict
+from models.errors import Busy, ClientError, CollectionLost, StoreError, WorkerLost
+from models.messages import unpack_tip, unpack_verdict, unwrap
+from models.storage.storeinfo import StoreInfo
+from models.wire.hashes import from_display, to_display
+
+__all__ = ["Cluster", "Collection", "Template", "UtxoStats"]
+
+CALL_TIMEOUT = 120.0  # seconds; a hang guard above every deadline inside
+STOP_TIMEOUT = 20.0
+RETRY_PAUSE = 0.3  # seconds until a dead actor's replacement is asked for
+RETRIES = 30
+
+
+@dataclass(frozen=True)
+class UtxoStats:
+    """The whole set of coins at one moment. `hash_serialized_3` in display hex, `total_amount` in satoshis."""
+
+    height: int
+    txouts: int
+    total_amount: int
+    hash_serialized_3: str
+
+
+class Template:
+    """A valid block that a miner may solve. Its transactions stay with the collection's actor until they are needed."""
+
+    def __init__(self, owner: "Collection", packed: tuple[Any, ...]):
+        self._owner = owner
+        self._number, self.header, self.coinbase, path, self.min_time, self.max_time, self.fees = packed
+        self.coinbase_merkle_path: list[bytes] = list(path)
+
+    @property
+    def block(self) -> bytes:
+        """Full bytes of the block as it was checked, its merkle root still zero."""
+        return self._owner._call("template_block", self._number)
+
+    def submit_solution(self, version: int, time: int, nonce: int, coinbase: bytes) -> bytes:
+        """Full bytes of the solved block: this template with another version, time, nonce and coinbase.
+
+        Raises ClientError for a coinbase that does not decode. It is not submitted: `node.submit_block` does that.
+        """
+        return self._owner._call("template_block", self._number, (version, time, nonce, coinbase))
+
+    def __repr__(self) -> str:
+        return f"<Template on {to_display(self.header[4:36])} fees={self.fees} sat>"
+
+
+class Collection:
+    """One declaration, held by an actor. Positions start at 0; the coinbase is not counted."""
+
+    def __init__(self, node: "Cluster", actor: Any, key: str, unknown: list[int], size: int):
+        self._node = node
+        self._actor = actor
+        self._key = key
+        self._size = size
+        self._unknown = unknown
+        self._closed = False
+
+    def _call(self, method: str, *args: Any) -> Any:
+        if self._closed:
+            raise CollectionLost("this collection was closed; declare it again")
+        try:
+            return unwrap(ray.get(getattr(self._actor, method).remote(self._key, *args), timeout=CALL_TIMEOUT))
+        except ray.exceptions.RayActorError:
+            raise CollectionLost("the actor that held this collection died; declare it again") from None
+        except ray.exceptions.GetTimeoutError:
+            raise Busy(f"no answer within {CALL_TIMEOUT:g} s") from None
+
+    def unknown_tx_pos(self) -> list[int]:
+        """Positions of transactions that must still be supplied, ascending."""
+        self._unknown = self._call("unknown_tx_pos")
+        return self._unknown
+
+    def add_missing_txs(self, transactions: Sequence[bytes]) -> None:
+        """Supplies raw transactions. Raises ClientError with Core's text; the collection is then as it was."""
+        self._unknown = self._call("add_missing_txs", _raw_list(transactions))
+
+    def make_template(
+        self,
+        prevhash: str,
+        coinbase: bytes | None = None,
+        missing: Sequence[bytes] = (),
+        now: int | None = None,
+        script_mode: str | None = None,
+    ) -> Verdict:
+        """The verdict on this declaration: a `prevhash` in display hex, a raw coinbase (None: a dummy that claims the
+        subsidy only), and, in the same message, what is still to be supplied. May be called any number of times.
+
+        Raises ClientError for a client's mistake, CollectionLost when the actor that held it died.
+        """
+        flat = self._call(
+            "make_template", from_display(prevhash, "prevhash"), coinbase, _raw_list(missing), now, script_mode
+        )
+        verdict = unpack_verdict(flat)
+        if verdict.kind is not Kind.VALID:
+            return verdict
+        template = Template(self, verdict.template)
+        return Verdict(verdict.kind, verdict.reason, verdict.debug, None, "", template, verdict.timings)
+
+    def wait_prefetched(self) -> dict[str, Any]:
+        """For experiments: returns the counters once nothing more is on its way for this collection."""
+        return self._call("wait_prefetched")
+
+    def stats(self) -> dict[str, Any]:
+        """Bytes, counts and hits of this collection."""
+        return self._call("collection_stats")
+
+    def close(self) -> None:
+        """Frees it. Harmless to repeat."""
+        if not self._closed:
+            try:
+                self._call("close")
+            except CollectionLost:
+                pass
+            self._closed = True
+
+    def __enter__(self) -> "Collection":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else f"{len(self._unknown)} unknown"
+        return f"<Collection of {self._size} transactions, {state}>"
+
+    def _repr_html_(self) -> str:
+        if self._closed:
+            return "<b>Collection</b> (closed)"
+        stats = self.stats()
+        share = 100 * stats["bytes"] / stats["budget"]
+        rows = [
+            ("transactions", f"{self._size}, {stats['unknown']} unknown"),
+            ("prefetch", "on its way" if not stats["idle"] else ("done" if stats["prefetching"] else "none")),
+            ("observations", f"{stats['observations']:,} coins and absences, {stats['probes']:,} BIP30 absences"),
+            ("scripts", f"{stats['scripts_verified']:,} transactions verified"),
+            ("memory", f"{stats['bytes']:,} of {stats['budget']:,} bytes ({share:.1f} %)"),
+        ]
+        cells = "".join(f"<tr><td><b>{name}</b></td><td>{value}</td></tr>" for name, value in rows)
+        return f"<table>{cells}</table>"
+
+
+def _raw_list(transactions: Sequence[bytes]) -> list[bytes]:
+    """Raises ClientError for anything that is not bytes (hex strings are a common slip)."""
+    raws = list(transactions)
+    for number, raw in enumerate(raws):
+        if not isinstance(raw, (bytes, bytearray, memoryview)):
+            raise ClientError(f"transaction {number} must be bytes, not {type(raw).__name__}")
+    return [bytes(raw) for raw in raws]
+
+
+class Cluster:
+    """A node: started here, or joined."""
+
+    def __init__(
+        self, settings: Settings, supervisor: Any, store: Path, started: bool, owns_ray: bool, namespace: str
+    ):
+        """Use `start` or `connect`."""
+        self.settings = settings
+        self.store = store
+        self._supervisor = supervisor
+        self._started = started
+        self._owns_ray = owns_ray
+        self._namespace = namespace
+        self._client = secrets.token_hex(8)
+        self._directory: dict[str, Any] = {}
+        self._turn = 0
+        self._closed = False
+        self._refresh()
+
+    # Starting and joining ---------------------------------------------------------------------------------------
+
+    @classmethod
+    def start(cls, settings: Settings | None = None, **overrides: Any) -> "Cluster":
+        """Starts a node on a store, with an embedded Ray unless the settings name another; keywords are settings.
+
+        Raises SettingsError, StoreError (StoreInUse for one that another process owns). A store that a node of this
+        Ray serves already is joined.
+        """
+        settings = settings or load_settings(**overrides)
+        store = Path(settings.store).expanduser().resolve()
+        StoreInfo.load(store)
+        owns_ray = ensure_ray(settings.address, settings.object_store_memory)
+        namespace = namespace_of(store)
+        try:
+            running = ray.get_actor(SUPERVISOR, namespace=namespace)
+            ray.get(running.ping.remote(), timeout=CALL_TIMEOUT)
+            return cls(settings, running, store, False, owns_ray, namespace)
+        except (ValueError, ray.exceptions.RayActorError):
+            pass
+        maker = ray.remote(**Supervisor.RAY_OPTIONS)(Supervisor)
+        supervisor = maker.options(name=SUPERVISOR, namespace=namespace, lifetime="detached").remote(
+            str(store), settings.model_dump(mode="json"), namespace
+        )
+        try:
+            unwrap(ray.get(supervisor.start.remote(), timeout=CALL_TIMEOUT))
+        except BaseException:
+            _stop(supervisor, namespace)
+            if owns_ray:
+                ray.shutdown()
+            raise
+        here(namespace).write(store)
+        return cls(settings, supervisor, store, True, owns_ray, namespace)
+
+    @classmethod
+    def connect(cls, store: str | Path | None = None, address: str | None = None) -> "Cluster":
+        """Joins the node that serves `store` (by default that of the settings). Raises StoreError if none runs."""
+        settings = load_settings(**({"store": store} if store is not None else {}))
+        path = Path(settings.store).expanduser().resolve()
+        node = NodeFile.read(path)
+        owns_ray = ensure_ray(address or node.address)
+        try:
+            supervisor = ray.get_actor(SUPERVISOR, namespace=node.namespace)
+            ray.get(supervisor.ping.remote(), timeout=CALL_TIMEOUT)
+        except (ValueError, ray.exceptions.RayError):
+            if owns_ray:
+                ray.shutdown()
+            raise NoNode(f"no node runs on {path} any more: start one with `txcollection up --store {path}`") from None
+        return cls(settings, supervisor, path, False, owns_ray, node.namespace)
+
+    def close(self) -> None:
+        """Ends the node if this object started it, leaves it alone if it was joined. Harmless to repeat."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._started:
+            self.stop_node()
+        else:
+            for actor in self._directory.get("collection", []):
+                actor.close_client.remote(self._client)
+        if self._owns_ray:
+            ray.shutdown()
+
+    def stop_node(self) -> None:
+        """Closes the store and ends every actor of the node, whoever started it."""
+        _stop(self._supervisor, self._namespace)
+        NodeFile.remove(self.store)
+
+    def __enter__(self) -> "Cluster":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # Talking to actors ------------------------------------------------------------------------------------------
+
+    def _refresh(self) -> None:
+        self._directory = unwrap(ray.get(self._supervisor.directory.remote(), timeout=CALL_TIMEOUT))
+
+    def _pick(self, kind: str) -> Any:
+        chosen = self._directory[kind]
+        if isinstance(chosen, list):
+            return chosen[-1] if chosen else None
+        return chosen
+
+    def _ask(self, kind: str, method: str, *args: Any, again: bool = True, timeout: float = CALL_TIMEOUT) -> Any:
+        """One question to an actor of a kind; if that died, its replacement is asked (unless the call writes)."""
+        if self._closed:
+            raise StoreError("this node was closed")
+        for attempt in range(RETRIES):
+            actor = self._pick(kind)
+            try:
+                if actor is not None:
+                    return unwrap(ray.get(getattr(actor, method).remote(*args), timeout=timeout))
+            except ray.exceptions.RayActorError:
+                if not again:
+                    raise WorkerLost(
+                        f"the {kind} actor died under {method}; whether it was done is not known, ask again"
+                    ) from None
+                if attempt == 0:
+                    self._supervisor.lost.remote(actor, "died under a call")
+            except ray.exceptions.GetTimeoutError:
+                raise Busy(f"{method}: no answer within {timeout:g} s") from None
+            time.sleep(RETRY_PAUSE)
+            self._refresh()
+        raise WorkerLost(f"no {kind} actor answers")
+
+    # The chain --------------------------------------------------------------------------------------------------
+
+    def tip(self) -> Tip:
+        """The block that templates must build on; `hash` in internal order, see `tip_hash`."""
+        return unpack_tip(self._ask("chainstate", "tip"))
+
+    def tip_hash(self) -> str:
+        """The tip's hash in display hex, as `make_template` takes it."""
+        return to_display(self.tip().hash)
+
+    def coins(self, outpoints: Sequence[tuple[str, int]]) -> list[Coin | None]:
+        """Coins by (display txid, output number) at the tip; None for what is absent. Nothing is cached by it."""
+        packed = [from_display(txid, "txid") + _vout(n) for txid, n in outpoints]
+        found = self._ask("chainstate", "coins", packed)
+        return [None if coin is None else Coin(*coin) for coin in found]
+
+    def utxo_stats(self) -> UtxoStats:
+        """Counts and hashes all coins. Reads the whole database: minutes on a large one."""
+        return UtxoStats(*self._ask("chainstate", "utxo_stats", timeout=3600))
+
+    def check_block(
+        self,
+        block: bytes,
+        check_pow: bool = False,
+        check_merkle_root: bool = True,
+        proposal: bool = False,
+        now: int | None = None,
+        script_mode: str | None = None,
+    ) -> Verdict:
+        """The verdict on a whole block. With `proposal`, blocks in the index are answered as Core's proposals are.
+
+        Raises DecodeError for bytes that are no block; bytes after it are ignored.
+        """
+        args = (bytes(block), check_pow, check_merkle_root, proposal, now, script_mode)
+        return unpack_verdict(self._ask("template", "check_block", *args))
+
+    def submit_block(self, block: bytes) -> str | None:
+        """Validates in full, stores, and follows the branch with most work; answers as Core's submitblock.
+
+        None: it is the new tip, published and on disk. Raises DecodeError; WorkerLost if the outcome is not known, in
+        which case submitting again is harmless.
+        """
+        return self._ask("template", "submit_block", bytes(block), again=False)
+
+    def disconnect_tip(self) -> Tip:
+        """Takes the tip back. Raises StoreError where the undo data is not kept."""
+        return unpack_tip(self._ask("template", "disconnect_tip", again=False))
+
+    # The mempool ------------------------------------------------------------------------------------------------
+
+    def mempool_add(self, transactions: Sequence[bytes]) -> list[str | None]:
+        """Admits raw transactions; the display wtxid of each that is new, None for those already here."""
+        return self._ask("mempool", "add", _raw_list(transactions))
+
+    def mempool_remove(self, wtxid: str) -> bytes:
+        """Takes one out and returns its bytes. Raises ClientError if it is not here."""
+        return self._ask("mempool", "remove", from_display(wtxid, "wtxid"), again=False)
+
+    def mempool_wtxids(self) -> list[str]:
+        """Display wtxids of all transactions, oldest first."""
+        return [to_display(wtxid) for wtxid in self._ask("mempool", "wtxids")]
+
+    def transactions(self, ids: Sequence[str], by_wtxid: bool = True) -> list[bytes | None]:
+        """Raw mempool transactions by display wtxid (or txid); None for what is not here."""
+        return self._ask("mempool", "transactions", [from_display(i) for i in ids], by_wtxid)
+
+    def wait_mempool(self) -> None:
+        """For experiments: returns when everything in the mempool has been looked at and its scripts verified."""
+        self._ask("mempool", "settled")
+
+    # Collections ------------------------------------------------------------------------------------------------
+
+    def collect_txs(self, wtxids: Sequence[str]) -> Collection:
+        """Declares a block as a list of display-hex wtxids in block order, without the coinbase.
+
+        Raises ClientError with Core's text for more than 16,666 of them, a duplicate, or what is no hash.
+        """
+        hashes = parse_wtxids(list(wtxids))
+        blob = b"".join(hashes)
+        key = secrets.token_hex(16)
+        actor, unknown = self._open(key, blob)
+        return Collection(self, actor, key, unknown, len(hashes))
+
+    def _open(self, key: str, blob: bytes) -> tuple[Any, list[int]]:
+        """A collection actor with a free slot; one more is started if there is none; after eight, any."""
+        for _ in range(RETRIES):
+            actors = self._directory["collection"]
+            for must_prefetch in (True, False):
+                for actor in actors:
+                    answer = self._try_open(actor, key, blob, must_prefetch)
+                    if answer is not None:
+                        return actor, answer
+                if must_prefetch and self._grow():
+                    break
+            self._refresh()
+            if not self._directory["collection"]:
+                time.sleep(RETRY_PAUSE)
+        raise WorkerLost("no collection actor answers")
+
+    def _try_open(self, actor: Any, key: str, blob: bytes, must_prefetch: bool) -> list[int] | None:
+        try:
+            return unwrap(ray.get(actor.open.remote(key, self._client, blob, must_prefetch), timeout=CALL_TIMEOUT))
+        except ray.exceptions.RayActorError:
+            self._supervisor.lost.remote(actor, "died under a call")
+            return None
+
+    def _grow(self) -> bool:
+        return unwrap(ray.get(self._supervisor.add_collection_actor.remote(), timeout=CALL_TIMEOUT))
+
+    # Looking inside ---------------------------------------------------------------------------------------------
+
+    def stats(self) -> dict[str, Any]:
+        """Every actor's counters by name."""
+        return unwrap(ray.get(self._supervisor.stats.remote(), timeout=CALL_TIMEOUT))
+
+    def pids(self) -> dict[str, int]:
+        """Process ids by actor name."""
+        return unwrap(ray.get(self._supervisor.pids.remote(), timeout=CALL_TIMEOUT))
+
+    def __repr__(self) -> str:
+        if self._closed:
+            return f"<Cluster on {self.store}, closed>"
+        tip = self.tip()
+        return f"<Cluster on {self.store}, height {tip.height}, tip {to_display(tip.hash)}>"
+
+
+def _vout(n: int) -> bytes:
+    if not 0 <= n < 2**32:
+        raise ClientError(f"output number {n} is out of range")
+    return n.to_bytes(4, "little")
+
+
+def _stop(supervisor: Any, namespace: str) -> None:
+    try:
+        ray.get(supervisor.stop.remote(), timeout=STOP_TIMEOUT)
+    except ray.exceptions.RayError:
+        _kill_all(namespace)
+    try:
+        ray.kill(supervisor, no_restart=True)
+    except (ValueError, ray.exceptions.RayError):
+        pass
+
+
+def _kill_all(namespace: str) -> None:
+    for entry in ray.util.list_named_actors(all_namespaces=True):
+        if entry["namespace"] == namespace:
+            try:
+                ray.kill(ray.get_actor(entry["name"], namespace=namespace), no_restart=True)
+            except (ValueError, ray.exceptions.RayError):
+                pass
+
+

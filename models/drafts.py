@@ -1,0 +1,79 @@
+"""The drafts of many declarations as the validating side keeps them: each is told about in numbered messages, which may
+arrive out of order, and is judged only when all that were sent have been taken in.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from models.consensus.context import TipVersion
+from models.consensus.draft import BlockDraft
+from models.consensus.layout import Rewire, Segment
+from models.consensus.table import TxTable
+from models.messages import unpack_batch
+from models.wire.merkle import MerkleTree
+
+__all__ = ["DraftSlot", "Op"]
+
+#: ("open", count, witness_root) | ("add", positions, columns, source, rewires) | ("tip", version, flags)
+#: | ("coins", segment, inputs, batch, version) | ("probes", positions, states, version) | ("scripts", positions, flags)
+#: Columns of "add" may be None: they are then the message's attachment.
+Op = tuple[Any, ...]
+
+
+class DraftSlot:
+    """One declaration's draft, its transaction-id tree, and the messages that came too early."""
+
+    def __init__(self) -> None:
+        self.draft = BlockDraft(0)
+        self.witness_root = bytes(32)
+        self.applied = 0  # messages taken in
+        self.tree: MerkleTree | None = None
+        self._early: dict[int, tuple[list[Op], Any]] = {}
+
+    def take(self, seq: int, ops: list[Op], attachment: Any = None) -> None:
+        """Takes in message number `seq` (from 0), and those that waited for it. A message taken twice counts once."""
+        if seq < self.applied:
+            return
+        self._early[seq] = (ops, attachment)
+        while self.applied in self._early:
+            ops, attachment = self._early.pop(self.applied)
+            for op in ops:
+                self._apply(op, attachment)
+            self.applied += 1
+
+    def _apply(self, op: Op, attachment: Any) -> None:
+        kind = op[0]
+        draft = self.draft
+        if kind == "open":
+            self.draft = BlockDraft(op[1])
+            self.witness_root = op[2]
+            self.tree = None
+        elif kind == "add":
+            _, positions, columns, source, rewires = op
+            table = TxTable.from_columns(attachment if columns is None else columns)
+            segment = Segment(np.asarray(positions), table, np.array(source))
+            draft.add(segment, [Rewire(*rewire) for rewire in rewires])
+            if self.tree is not None:
+                self.tree.set_leaves(dict(zip(positions.tolist(), table.txids(), strict=True)))
+        elif kind == "tip":
+            draft.begin(TipVersion(*op[1]), op[2])
+        elif kind == "coins":
+            _, number, inputs, flat, version = op
+            draft.observe(number, inputs, unpack_batch(flat), TipVersion(*version))
+        elif kind == "probes":
+            draft.probed(op[1], op[2], TipVersion(*op[3]))
+        elif kind == "scripts":
+            draft.scripts_good(op[1], op[2])
+
+    def grow_tree(self) -> MerkleTree:
+        """The tree over transaction ids, built once most of them are here; the coinbase's leaf is set by whoever asks."""
+        if self.tree is None:
+            txids: list[bytes | None] = np.ascontiguousarray(self.draft.rows["txid"]).tolist()
+            self.tree = MerkleTree(txids)
+        return self.tree
+
+    def coinbase_path(self) -> list[bytes]:
+        """Siblings of the coinbase in the tree, lowest first, 32 bytes each."""
+        return self.grow_tree().path_of_first()
+

@@ -219,6 +219,16 @@ def _cut_oversized(
     return np.frombuffer(b"".join(parts), np.uint8), at, np.where(oversized, _OP_RETURN_TYPE, script_type)
 
 
+def _gather(rows: np.ndarray, arena: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Observations with an arena that holds their scripts and nothing else; `rows` must be the caller's own."""
+    sizes = np.where(rows["state"] == ABSENT, 0, _payload_sizes(rows["script_type"]))
+    starts = np.zeros(len(rows), np.int64)
+    np.cumsum(sizes[:-1], out=starts[1:])
+    source = np.repeat(rows["script_at"].astype(np.int64) - starts, sizes) + np.arange(int(sizes.sum()))
+    rows["script_at"] = starts
+    return rows, arena[source]
+
+
 class CoinColumns:
     """Observations of a fixed list of outpoints by index, filled in any order, in memory of its own.
 
@@ -250,11 +260,12 @@ class CoinColumns:
     def put(self, indices: np.ndarray, batch: CoinBatch) -> None:
         """Copies a batch in: observation k is of outpoint `indices[k]`. What is known already stays as it is."""
         fresh = self.rows["state"][indices] == UNKNOWN
-        if not fresh.all():
+        if fresh.all():
+            rows, arena = batch.rows.copy(), batch.arena
+        else:
             indices = indices[fresh]
-        at = self._append(batch.arena)
-        rows = batch.rows[fresh]  # a copy in either case
-        rows["script_at"] += at
+            rows, arena = _gather(batch.rows[fresh], batch.arena)
+        rows["script_at"] += self._append(arena)
         self.rows[indices] = rows
         self.observed += len(indices)
 
@@ -307,13 +318,7 @@ class CoinColumns:
         rows = self.rows[indices]
         if len(indices) == len(self.rows):
             return CoinBatch(rows, self._arena[: self._used].copy())
-        sizes = np.where(rows["state"] == ABSENT, 0, _payload_sizes(rows["script_type"]))
-        total = int(sizes.sum())
-        starts = np.zeros(len(rows), np.int64)
-        np.cumsum(sizes[:-1], out=starts[1:])
-        source = np.repeat(rows["script_at"].astype(np.int64) - starts, sizes) + np.arange(total)
-        rows["script_at"] = starts
-        return CoinBatch(rows, self._arena[source])
+        return CoinBatch(*_gather(rows, self._arena))
 
     def script(self, index: int) -> bytes:
         """scriptPubKey of a coin, expanded."""

@@ -91,7 +91,8 @@ class BlockLayout:
 
     def _late_parents(self, late: dict[bytes, int]) -> list[Rewire]:
         """Inputs added before whose parent is among `late` and stands before them."""
-        children = [child for txid in late for child in self._children(txid)] if len(late) <= 4 else self._indexed(late)
+        scan = self._by_prev_txid is None and len(late) <= 4 and len(self.segments) <= 4
+        children = [child for txid in late for child in self._children(txid)] if scan else self._indexed(late)
         rewires = []
         for number, at, txid in children:
             segment = self.segments[number]
@@ -104,11 +105,11 @@ class BlockLayout:
         return rewires
 
     def _children(self, txid: bytes) -> list[tuple[int, int, bytes]]:
-        """Inputs that spend `txid`, by a scan of the packed prevouts: quick for one late transaction."""
+        """Inputs that spend `txid`, by a scan of the packed prevouts: quick for a late transaction or two."""
         return [(n, at, txid) for n, segment in enumerate(self.segments) for at in spends_of(segment.table, txid)]
 
     def _indexed(self, late: dict[bytes, int]) -> list[tuple[int, int, bytes]]:
-        """The same through an index over all inputs, for many late transactions."""
+        """The same through an index over all inputs, for many late transactions or many small segments."""
         if self._by_prev_txid is None:
             self._by_prev_txid = {}
             for number, segment in enumerate(self.segments):

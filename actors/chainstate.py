@@ -129,7 +129,9 @@ class ChainstateActor:
 
     @ray.method(concurrency_group="read")
     @answers
-    def peek(self, outpoints: bytes, version: tuple[int, int]) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]] | None:
+    def peek(
+        self, outpoints: bytes, version: tuple[int, int]
+    ) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]] | None:
         """What the coins cache holds of joined outpoints: (their indices, a packed CoinBatch); None for nothing."""
         self._counts["peeks"] += 1
         cache = self._cache
@@ -302,4 +304,3 @@ class ChainstateActor:
                 self._closed = True
                 self._tip_file.close()
                 self._store.close()
-

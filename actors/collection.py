@@ -62,9 +62,7 @@ class CollectionActor:
     def __init__(self, store: str, settings: dict[str, Any]):
         self._settings = settings
         self._tips = TipReader(Path(store))
-        self._peers = PrefetchPeers(
-            settings, WorkerPool("fetch", self._report), WorkerPool("script", self._report)
-        )
+        self._peers = PrefetchPeers(settings, WorkerPool("fetch", self._report), WorkerPool("script", self._report))
         self._entries: dict[str, _Entry] = {}
         self._slot: str | None = None  # key of the collection that prefetches
         self._supervisor: Any = None
@@ -316,9 +314,7 @@ class CollectionActor:
         return (kind, reason, debug, offender, category, template, timings)
 
     @answers
-    async def template_block(
-        self, key: str, number: int, solution: tuple[int, int, int, bytes] | None = None
-    ) -> bytes:
+    async def template_block(self, key: str, number: int, solution: tuple[int, int, int, bytes] | None = None) -> bytes:
         """Full bytes of a template's block: as made (merkle root zero), or solved with (version, time, nonce, coinbase)."""
         entry = self._entry(key)
         made = entry.templates.get(number)

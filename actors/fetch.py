@@ -68,7 +68,11 @@ class FetchWorker:
 
     @ray.method(concurrency_group="control")
     def tip_moved(
-        self, before: tuple[int, int], tip: FlatTip, spent: list[bytes], created: list[tuple[bytes, int, int, bool, bytes]]
+        self,
+        before: tuple[int, int],
+        tip: FlatTip,
+        spent: list[bytes],
+        created: list[tuple[bytes, int, int, bool, bytes]],
     ) -> None:
         """One block's changes; a worker that is not at `before` opens its handle anew at the next request."""
         coins = [(outpoint, Coin(*fields)) for outpoint, *fields in created]

@@ -146,17 +146,27 @@ class MempoolActor:
         self._scripts.add([wtxid for wtxid in wtxids if wtxid in self._pool], flags)
 
     @answers
-    async def choose(self, reserved_weight: int, reserved_sigops: int) -> tuple[list[bytes], int]:
-        """Transactions for the next block, parents first, best package fee rate first: (raw ones, fees in satoshis)."""
+    async def choose(self, reserved_weight: int, reserved_sigops: int, refused: list[bytes]) -> dict[str, Any]:
+        """Transactions for the next block, parents first, best package fee rate first, none of `refused` (txids).
+
+        Columns as of `lookup`, with `fees` (satoshis) and `sigops` (cost) of each, and the `flags` of `verified`.
+        """
         await self._settled.wait()
-        usable, unusable = [], []
+        usable, unusable = [], list(refused)
         for _, entry in self._pool.entries():
             if entry.fee is None or entry.locked:
                 unusable.append(entry.record.txid)
             else:
                 usable.append(Candidate.of(entry))
         chosen = select(usable, reserved_weight, reserved_sigops, unusable)
-        return [candidate.raw for candidate in chosen], sum(candidate.fee for candidate in chosen)
+        entries = [entry for entry in (self._pool.by_txid(c.txid) for c in chosen) if entry is not None]
+        flags = self._context.script_flags if self._context else 0
+        columns: dict[str, Any] = TxTable.from_records([entry.record for entry in entries]).to_columns()
+        columns["verified"] = np.array(self._scripts.knows([e.record.wtxid for e in entries], flags), bool)
+        columns["flags"] = flags
+        columns["fees"] = np.array([entry.fee for entry in entries], np.int64)
+        columns["sigops"] = np.array([entry.sigop_cost for entry in entries], np.int64)
+        return columns
 
     # In the background ------------------------------------------------------------------------------------------
 
@@ -235,5 +245,3 @@ class MempoolActor:
     async def ping(self) -> str:
         """Answers as long as the process lives."""
         return "mempool"
-
-

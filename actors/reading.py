@@ -72,5 +72,3 @@ class Reading:
             return end.value
         finally:
             steps.close()
-
-

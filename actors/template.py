@@ -7,19 +7,23 @@ parse of four megabytes never stands in a declaration's way.
 
 import asyncio
 import time
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any, ClassVar
-
 
 from actors.answers import answers
 from actors.pool import WorkerPool
 from actors.reading import Reading
 from actors.submission import Submission
+from models.assembly import RESERVED_SIGOPS, RESERVED_WEIGHT
 from models.consensus import reasons as r
 from models.consensus.check import BlockJudgement, check_block_draft
 from models.consensus.coinbase import dummy_coinbase
 from models.consensus.context import BlockContext, Tip
-from models.consensus.params import ChainParams, get_params
+from models.consensus.draft import BlockDraft
+from models.consensus.layout import BlockLayout
+from models.consensus.params import MAX_FUTURE_BLOCK_TIME, ChainParams, get_params
+from models.consensus.table import TxTable
 from models.consensus.verdict import Kind, Verdict
 from models.consensus.whole_block import check_whole_block
 from models.drafts import DraftSlot, Op
@@ -27,7 +31,8 @@ from models.errors import Busy, StaleView
 from models.messages import FlatTip, pack_verdict, unwrap
 from models.storage.tipfile import TipReader
 from models.wire.block import BlockHeader, decode_block
-from models.wire.hashes import ZERO_HASH, to_display
+from models.wire.hashes import ZERO_HASH, from_display, to_display
+from models.wire.merkle import MerkleTree, merkle_root
 from models.wire.transaction import decode_transaction
 
 __all__ = ["RESEND", "TemplateActor"]
@@ -35,6 +40,8 @@ __all__ = ["RESEND", "TemplateActor"]
 RESEND = "resend"  # answer to a check whose draft is not here as it was sent
 ORDER_PATIENCE = 5.0  # seconds for a message that was overtaken
 TIP_RETRIES = 5
+REMEMBER_FORGOTTEN = 10_000
+ASSEMBLY_TRIES = 20  # a mempool may hold transactions that are not valid any more: each try leaves one out
 
 
 class TemplateActor:
@@ -53,6 +60,7 @@ class TemplateActor:
         self._context: BlockContext | None = None
         self._params: ChainParams | None = None
         self._drafts: dict[str, DraftSlot] = {}
+        self._forgotten: OrderedDict[str, None] = OrderedDict()  # a message may come after its story has ended
         self._arrived = asyncio.Condition()
         self._submitting = asyncio.Lock()
         self._counts = {"checks": 0, "valid": 0, "invalid": 0, "stale": 0, "resends": 0, "fast": 0}
@@ -106,6 +114,8 @@ class TemplateActor:
         """Message number `seq` about the declaration `key` (see `models.drafts`)."""
         slot = self._drafts.get(key)
         if slot is None:
+            if key in self._forgotten:
+                return
             slot = self._drafts[key] = DraftSlot()
         if isinstance(attachment, tuple):
             attachment = unwrap(attachment)
@@ -121,6 +131,9 @@ class TemplateActor:
     async def forget(self, key: str) -> None:
         """A collection was closed."""
         self._drafts.pop(key, None)
+        self._forgotten[key] = None
+        while len(self._forgotten) > REMEMBER_FORGOTTEN:
+            self._forgotten.popitem(last=False)
 
     async def _slot(self, key: str, seq: int) -> DraftSlot | None:
         """The draft once messages 0 .. seq - 1 are in it; None if they do not come."""
@@ -202,15 +215,10 @@ class TemplateActor:
         self, slot: DraftSlot, context: BlockContext, coinbase: bytes | None, now: int, mode: str | None
     ) -> Verdict:
         begun = time.perf_counter()
-        time_ = context.template_time(now)
-        header = BlockHeader(
-            context.template_version, context.tip.hash, ZERO_HASH, time_, context.required_bits(time_), 0
-        )
+        header = self._template_header(context, now)
         raw = dummy_coinbase(context, slot.witness_root) if coinbase is None else coinbase
         inline = (mode or self._settings["script_mode"]) == "inline"
-        steps = check_block_draft(
-            slot.draft, header, decode_transaction(raw), context, now, slot.witness_root, inline
-        )
+        steps = check_block_draft(slot.draft, header, decode_transaction(raw), context, now, slot.witness_root, inline)
         judgement = await self._reading.drive(steps, context.tip)
         if judgement.failure:
             return _with_timings(Verdict.of_failure(judgement.failure, judgement.rows), judgement, begun)
@@ -219,7 +227,7 @@ class TemplateActor:
             raw,
             slot.coinbase_path(),
             context.minimum_time(),
-            now + 7200,
+            now + MAX_FUTURE_BLOCK_TIME,
             judgement.fees,
         )
         return _with_timings(Verdict(Kind.VALID, template=template), judgement, begun)
@@ -280,6 +288,73 @@ class TemplateActor:
         return _with_timings(Verdict.of_failure(failure, judgement.rows), judgement, begun)
 
     @answers
+    async def assemble(self, coinbase: bytes | None, now: int | None = None) -> tuple[Any, ...]:
+        """A block of our own from the mempool, checked like any other (Core: `CreateNewBlock`): a packed verdict whose
+        template is (header, coinbase, coinbase path, earliest time, latest time, fees, raw transactions, fee and sigop
+        cost of each)."""
+        now = self._now(now)
+        refused: list[bytes] = []
+        for _ in range(ASSEMBLY_TRIES):
+            tip = self._tips.read()
+            try:
+                context = await self._context_of(tip)
+                chosen = unwrap(await self._mempool.choose.remote(RESERVED_WEIGHT, RESERVED_SIGOPS, refused))
+                verdict = await self._assembled(chosen, context, coinbase, now)
+            except StaleView:
+                await asyncio.sleep(0.001)
+                continue
+            if self._tips.read().version != tip.version:
+                continue
+            if verdict.ok or verdict.offender is None or verdict.offender.position == 0:
+                return pack_verdict(verdict)
+            refused.append(from_display(verdict.offender.txid))
+        raise Busy("the mempool or the tip changed faster than a template could be made; ask again")
+
+    async def _assembled(
+        self,
+        chosen: dict[str, Any],
+        context: BlockContext,
+        coinbase: bytes | None,
+        now: int,
+    ) -> Verdict:
+        begun = time.perf_counter()
+        table = TxTable.from_columns(chosen)
+        draft = BlockDraft(len(table))
+        if len(table):
+            layout = BlockLayout()
+            layout.add(np.arange(1, len(table) + 1), table)
+            draft.add(layout.segments[0])
+            draft.begin(context.tip.version, context.script_flags)
+            draft.scripts_good(np.flatnonzero(chosen["verified"]) + 1, chosen["flags"])
+        witness_root, _ = merkle_root([ZERO_HASH, *table.wtxids()])
+        raw = dummy_coinbase(context, witness_root, int(chosen["fees"].sum())) if coinbase is None else coinbase
+        header = self._template_header(context, now)
+        steps = check_block_draft(draft, header, decode_transaction(raw), context, now, witness_root)
+        judgement = await self._reading.drive(steps, context.tip)
+        if judgement.failure:
+            return _with_timings(Verdict.of_failure(judgement.failure, judgement.rows), judgement, begun)
+        path = MerkleTree([None, *table.txids()]).path_of_first()
+        template = (
+            header.serialize(),
+            raw,
+            path,
+            context.minimum_time(),
+            now + MAX_FUTURE_BLOCK_TIME,
+            judgement.fees,
+            table.raws.tobytes(),
+            table.rows["total_size"].tolist(),
+            chosen["fees"].tolist(),
+            chosen["sigops"].tolist(),
+        )
+        return _with_timings(Verdict(Kind.VALID, template=template), judgement, begun)
+
+    def _template_header(self, context: BlockContext, now: int) -> BlockHeader:
+        """Step 4 of SPEC 1.5; the merkle root stays zero."""
+        time_ = context.template_time(now)
+        bits = context.required_bits(time_)
+        return BlockHeader(context.template_version, context.tip.hash, ZERO_HASH, time_, bits, 0)
+
+    @answers
     async def submit_block(self, raw: bytes, now: int | None = None) -> str | None:
         """Full validation and connection (SPEC 2.6): None when it is the tip now, else what submitblock answers."""
         params = await self._chain_params()
@@ -324,5 +399,3 @@ def _with_timings(verdict: Verdict, judgement: BlockJudgement, begun: float) -> 
     return Verdict(
         verdict.kind, verdict.reason, verdict.debug, verdict.offender, verdict.category, verdict.template, timings
     )
-
-

@@ -6,6 +6,7 @@ import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -22,9 +23,12 @@ from models.consensus.verdict import Kind, Verdict
 from models.errors import Busy, ClientError, CollectionLost, StoreError, WorkerLost
 from models.messages import unpack_tip, unpack_verdict, unwrap
 from models.storage.storeinfo import StoreInfo
+from models.wire.block import BlockHeader, serialize_block
 from models.wire.hashes import from_display, to_display
+from models.wire.merkle import path_root
+from models.wire.transaction import decode_transaction
 
-__all__ = ["Cluster", "Collection", "Template", "UtxoStats"]
+__all__ = ["AssembledTemplate", "Cluster", "Collection", "Template", "UtxoStats"]
 
 CALL_TIMEOUT = 120.0  # seconds; a hang guard above every deadline inside
 STOP_TIMEOUT = 20.0
@@ -64,6 +68,41 @@ class Template:
 
     def __repr__(self) -> str:
         return f"<Template on {to_display(self.header[4:36])} fees={self.fees} sat>"
+
+
+@dataclass(frozen=True)
+class AssembledTemplate:
+    """A block of our own, held here as a whole. Fees in satoshis, sizes in bytes; hashes in internal order."""
+
+    header: bytes
+    coinbase: bytes
+    coinbase_merkle_path: list[bytes]
+    min_time: int
+    max_time: int
+    fees: int  # of all transactions
+    transactions: list[bytes]
+    tx_fees: list[int]
+    tx_sigops: list[int]  # sigop cost of each
+
+    @classmethod
+    def of(cls, packed: tuple[Any, ...]) -> "AssembledTemplate":
+        """From the template actor's flat answer."""
+        header, coinbase, path, earliest, latest, fees, blob, sizes, tx_fees, tx_sigops = packed
+        ends = list(accumulate(sizes, initial=0))
+        raws = [blob[start:end] for start, end in pairwise(ends)]
+        return cls(header, coinbase, list(path), earliest, latest, fees, raws, tx_fees, tx_sigops)
+
+    @property
+    def block(self) -> bytes:
+        """Full bytes of the block as it was checked, its merkle root still zero."""
+        return serialize_block(BlockHeader.parse(self.header), [self.coinbase, *self.transactions])
+
+    def submit_solution(self, version: int, time: int, nonce: int, coinbase: bytes) -> bytes:
+        """Full bytes of the solved block. Raises ClientError for a coinbase that does not decode."""
+        made = BlockHeader.parse(self.header)
+        root = path_root(decode_transaction(coinbase).txid, self.coinbase_merkle_path)
+        header = BlockHeader(version, made.prev_hash, root, time, made.bits, nonce)
+        return serialize_block(header, [coinbase, *self.transactions])
 
 
 class Collection:
@@ -173,9 +212,7 @@ def _raw_list(transactions: Sequence[bytes]) -> list[bytes]:
 class Cluster:
     """A node: started here, or joined."""
 
-    def __init__(
-        self, settings: Settings, supervisor: Any, store: Path, started: bool, owns_ray: bool, namespace: str
-    ):
+    def __init__(self, settings: Settings, supervisor: Any, store: Path, started: bool, owns_ray: bool, namespace: str):
         """Use `start` or `connect`."""
         self.settings = settings
         self.store = store
@@ -334,6 +371,18 @@ class Cluster:
         args = (bytes(block), check_pow, check_merkle_root, proposal, now, script_mode)
         return unpack_verdict(self._ask("template", "check_block", *args))
 
+    def assemble_template(self, coinbase: bytes | None = None, now: int | None = None) -> Verdict:
+        """A block of our own: the best transactions of the mempool, checked by the same rules as anybody's.
+
+        `coinbase` None: one that claims subsidy and fees for an anyone-can-spend output. The verdict's template is a
+        `AssembledTemplate`.
+        """
+        verdict = unpack_verdict(self._ask("template", "assemble", coinbase, now))
+        if verdict.kind is not Kind.VALID:
+            return verdict
+        template = AssembledTemplate.of(verdict.template)
+        return Verdict(verdict.kind, None, "", None, "", template, verdict.timings)
+
     def submit_block(self, block: bytes) -> str | None:
         """Validates in full, stores, and follows the branch with most work; answers as Core's submitblock.
 
@@ -448,5 +497,3 @@ def _kill_all(namespace: str) -> None:
                 ray.kill(ray.get_actor(entry["name"], namespace=namespace), no_restart=True)
             except (ValueError, ray.exceptions.RayError):
                 pass
-
-

@@ -74,9 +74,7 @@ def ensure_ray(address: str, object_store_memory: int | None = None) -> bool:
         return False
     quiet: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
     if address == "local":
-        ray.init(
-            address="local", include_dashboard=False, object_store_memory=object_store_memory, **quiet
-        )
+        ray.init(address="local", include_dashboard=False, object_store_memory=object_store_memory, **quiet)
         return True
     try:
         ray.init(address=address, **quiet)

@@ -22,7 +22,6 @@ class Candidate:
     """A transaction that could stand in the next block. Fee in satoshis; `parents` are the txids it spends from."""
 
     txid: bytes
-    raw: bytes
     fee: int
     weight: int
     sigop_cost: int
@@ -34,7 +33,7 @@ class Candidate:
         assert entry.fee is not None and entry.sigop_cost is not None
         record = entry.record
         parents = frozenset(prevout[:32] for prevout in entry.prevouts)
-        return cls(record.txid, record.raw, entry.fee, entry.weight, entry.sigop_cost, parents)
+        return cls(record.txid, entry.fee, entry.weight, entry.sigop_cost, parents)
 
 
 class _Graph:
@@ -45,7 +44,11 @@ class _Graph:
         self.ancestors: dict[bytes, frozenset[bytes]] = {}
         for candidate in candidates:
             self._resolve(candidate.txid, by_txid, unavailable)
-        self.usable = {txid: by_txid[txid] for txid, found in self.ancestors.items() if not found & unavailable}
+        self.usable = {
+            txid: by_txid[txid]
+            for txid, found in self.ancestors.items()
+            if txid not in unavailable and not found & unavailable
+        }
         self.descendants: dict[bytes, list[bytes]] = {}
         for txid in self.usable:
             for ancestor in self.ancestors[txid]:

@@ -76,4 +76,3 @@ class DraftSlot:
     def coinbase_path(self) -> list[bytes]:
         """Siblings of the coinbase in the tree, lowest first, 32 bytes each."""
         return self.grow_tree().path_of_first()
-

@@ -100,12 +100,16 @@ class Mempool:
         if tx.is_coinbase:
             raise ClientError(f"a coinbase cannot be in the mempool: {to_display(tx.txid)}")
         if not tx.prevouts or not tx.values:
-            raise ClientError(f"a transaction without inputs or outputs cannot be in the mempool: {to_display(tx.txid)}")
+            raise ClientError(
+                f"a transaction without inputs or outputs cannot be in the mempool: {to_display(tx.txid)}"
+            )
         if tx.wtxid in self._entries or tx.txid in self._by_txid:
             return None
         entry = MempoolEntry(TxRecord.of(tx), tx.prevouts)
         if entry.record.nbytes > self.bound:
-            raise ClientError(f"transaction {to_display(tx.txid)} is larger than the mempool's bound of {self.bound} bytes")
+            raise ClientError(
+                f"transaction {to_display(tx.txid)} is larger than the mempool's bound of {self.bound} bytes"
+            )
         for prevout in tx.prevouts:
             if prevout in self._spender:
                 self.remove(self._spender[prevout], with_descendants=True)

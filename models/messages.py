@@ -86,6 +86,4 @@ def pack_verdict(verdict: Verdict) -> tuple[Any, ...]:
 def unpack_verdict(flat: tuple[Any, ...]) -> Verdict:
     """The verdict of a flat tuple."""
     kind, reason, debug, offender, category, template, timings = flat
-    return Verdict(
-        Kind(kind), reason, debug, Offender(*offender) if offender else None, category, template, timings
-    )
+    return Verdict(Kind(kind), reason, debug, Offender(*offender) if offender else None, category, template, timings)

@@ -1,5 +1,5 @@
-"""ChainstateActor: the one process that owns the store. It answers what the tip is and what the next block must be, peeks
-into its coins cache, and applies blocks that were judged elsewhere; it tells the others when the tip has moved.
+"""ChainstateActor: the one process that owns the store. It answers what the tip is and what the next block must be,
+peeks into its coins cache, and applies blocks that were judged elsewhere; it tells the others when the tip has moved.
 """
 
 import threading

@@ -315,7 +315,7 @@ class CollectionActor:
 
     @answers
     async def template_block(self, key: str, number: int, solution: tuple[int, int, int, bytes] | None = None) -> bytes:
-        """Full bytes of a template's block: as made (merkle root zero), or solved with (version, time, nonce, coinbase)."""
+        """Full bytes of a template's block: as made (merkle root zero), or with a (version, time, nonce, coinbase)."""
         entry = self._entry(key)
         made = entry.templates.get(number)
         if made is None:
@@ -366,7 +366,7 @@ class CollectionActor:
             "verdicts": entry.verdicts,
             "version": tuple(collection.version) if collection.version else None,
             "idle": entry.prefetch is None or entry.prefetch.idle.is_set(),
-            **({k: v for k, v in entry.prefetch.counts.items()} if entry.prefetch else {}),
+            **(entry.prefetch.counts if entry.prefetch else {}),
         }
 
     @answers

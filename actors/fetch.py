@@ -21,6 +21,7 @@ from models.messages import FlatTip, pack_batch, unpack_tip
 __all__ = ["FetchWorker"]
 
 OUTPOINT = 36
+FlatCoin = tuple[bytes, int, int, bool, bytes]  # outpoint, satoshis, height, coinbase, scriptPubKey
 
 
 class FetchWorker:
@@ -72,10 +73,10 @@ class FetchWorker:
         before: tuple[int, int],
         tip: FlatTip,
         spent: list[bytes],
-        created: list[tuple[bytes, int, int, bool, bytes]],
+        created: list[FlatCoin],
     ) -> None:
         """One block's changes; a worker that is not at `before` opens its handle anew at the next request."""
-        coins = [(outpoint, Coin(*fields)) for outpoint, *fields in created]
+        coins = [(coin[0], Coin(*coin[1:])) for coin in created]
         self._view.follow(TipVersion(*before), unpack_tip(tip), spent, coins)
 
     @ray.method(concurrency_group="control")

@@ -1,8 +1,8 @@
 """Prefetch of one collection: the only place where reads are started before anybody has asked for a verdict.
 
 It takes from a `TxCollection` what to ask for, asks the workers in small batches, a few at a time, gives back what they
-answer, and passes it on to the template actor. It never raises at anybody: whatever goes wrong ends speculation, and the
-check reads the rest. After every wait it looks again whether it is still wanted.
+answer, and passes it on to the template actor. It never raises at anybody: whatever goes wrong ends speculation, and
+the check reads the rest. After every wait it looks again whether it is still wanted.
 """
 
 import asyncio

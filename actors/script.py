@@ -1,5 +1,5 @@
-"""ScriptWorker: runs scripts through libbitcoinkernel in a process that holds nothing else, because the library ends the
-process on a bug and its calls cannot be interrupted.
+"""ScriptWorker: runs scripts through libbitcoinkernel in a process that holds nothing else, because the library ends
+the process on a bug and its calls cannot be interrupted.
 """
 
 import threading
@@ -35,7 +35,7 @@ class ScriptWorker:
     @ray.method(concurrency_group="validation")
     @answers
     def verify(self, jobs: ScriptJobs, flags: int) -> list[int]:
-        """First failing input of each (raw transaction, [(satoshis, scriptPubKey), ...]), or -1; a check waits for it."""
+        """First failing input of each (raw transaction, [(satoshis, scriptPubKey), ...]), or -1. A check waits."""
         return self._verify("validation", jobs, flags)
 
     @ray.method(concurrency_group="speculation")

@@ -120,7 +120,7 @@ class Supervisor:
 
     def _startup_error(self, error: Exception) -> TxCollectionError:
         """The chainstate's own words about why the store does not open."""
-        cause = error
+        cause: BaseException | None = error
         while cause is not None and not isinstance(cause, TxCollectionError):
             cause = getattr(cause, "cause", None) or cause.__cause__
         if isinstance(cause, TxCollectionError):

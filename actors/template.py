@@ -1,5 +1,5 @@
-"""TemplateActor: judges blocks. It keeps what declarations have told it so far, fetches what is missing when a verdict is
-asked for, and drops what belongs to an old tip.
+"""TemplateActor: judges blocks. It keeps what declarations have told it so far, fetches what is missing when a verdict
+is asked for, and drops what belongs to an old tip.
 
 One of them serves declarations; another takes whole blocks (proposals, submissions, our own templates), so that a
 parse of four megabytes never stands in a declaration's way.
@@ -10,6 +10,8 @@ import time
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any, ClassVar
+
+import numpy as np
 
 from actors.answers import answers
 from actors.pool import WorkerPool

@@ -137,19 +137,19 @@ class Collection:
 
     def make_template(
         self,
-        prevhash: str,
+        prevhash: str | bytes,
         coinbase: bytes | None = None,
         missing: Sequence[bytes] = (),
         now: int | None = None,
         script_mode: str | None = None,
     ) -> Verdict:
-        """The verdict on this declaration: a `prevhash` in display hex, a raw coinbase (None: a dummy that claims the
+        """The verdict on this declaration: a `prevhash` in display hex (or 32 bytes as in `Tip.hash`), a raw coinbase (None: a dummy that claims the
         subsidy only), and, in the same message, what is still to be supplied. May be called any number of times.
 
         Raises ClientError for a client's mistake, CollectionLost when the actor that held it died.
         """
         flat = self._call(
-            "make_template", from_display(prevhash, "prevhash"), coinbase, _raw_list(missing), now, script_mode
+            "make_template", _hash(prevhash, "prevhash"), coinbase, _raw_list(missing), now, script_mode
         )
         verdict = unpack_verdict(flat)
         if verdict.kind is not Kind.VALID:
@@ -200,6 +200,13 @@ class Collection:
         return f"<table>{cells}</table>"
 
 
+def _hash(value: str | bytes, what: str) -> bytes:
+    """32 bytes in internal order, from those or from display hex."""
+    if isinstance(value, bytes) and len(value) == 32:
+        return value
+    return from_display(value, what)  # type: ignore[arg-type]  # it says what is wrong with anything else
+
+
 def _raw_list(transactions: Sequence[bytes]) -> list[bytes]:
     """Raises ClientError for anything that is not bytes (hex strings are a common slip)."""
     raws = list(transactions)
@@ -246,7 +253,7 @@ class Cluster:
             return cls(settings, running, store, False, owns_ray, namespace)
         except (ValueError, ray.exceptions.RayActorError):
             pass
-        maker = ray.remote(**Supervisor.RAY_OPTIONS)(Supervisor)
+        maker: Any = ray.remote(**Supervisor.RAY_OPTIONS)(Supervisor)
         supervisor = maker.options(name=SUPERVISOR, namespace=namespace, lifetime="detached").remote(
             str(store), settings.model_dump(mode="json"), namespace
         )

@@ -1,4 +1,4 @@
-"""Ray itself: an embedded one on loopback, or one that runs already; and the small file by which a node is found again."""
+"""Ray itself: an embedded one on loopback, or one that runs already; and the file by which a node is found again."""
 
 import json
 import logging

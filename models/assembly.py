@@ -1,5 +1,5 @@
-"""Choosing transactions for a block of our own: the best ancestor package by fee rate first (Core: node/miner.cpp), within
-weight and sigop limits. What comes out is only a proposal and goes through the same check as everybody's.
+"""Choosing transactions for a block of our own: the best ancestor package by fee rate first (Core: node/miner.cpp),
+within weight and sigop limits. What comes out is only a proposal and goes through the same check as everybody's.
 """
 
 import heapq

@@ -117,3 +117,8 @@ class BlockArchive:
         for file in gone:
             file.unlink(missing_ok=True)
         return len(gone)
+
+    def drop(self, block_hash: bytes) -> None:
+        """Removes one block's body and undo record; harmless when they are not kept."""
+        self._block_file(block_hash).unlink(missing_ok=True)
+        self._undo_file(block_hash).unlink(missing_ok=True)

@@ -5,18 +5,17 @@ Retained observations live here, packed, within one byte budget together with th
 They belong to one tip version and are dropped with it; the declaration itself outlives any number of tips.
 """
 
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from models.coins.columns import COIN, IN_BLOCK, UNKNOWN, CoinBatch, CoinColumns
+from models.coins.columns import ABSENT, COIN, IN_BLOCK, UNKNOWN, CoinBatch, CoinColumns
 from models.consensus.context import TipVersion
 from models.consensus.layout import FROM_DATABASE, BlockLayout, Rewire, Segment
 from models.consensus.params import MAX_COLLECTION_TXS, MAX_INPUTS_PER_BLOCK
-from models.consensus.table import COINBASE, TxRecord, TxTable
-from models.errors import ClientError, DecodeError
+from models.consensus.table import COINBASE, TxRecord, TxTable, starts_of
+from models.errors import ClientError, DecodeError, InternalError
 from models.wire.hashes import ZERO_HASH, from_display, to_display
 from models.wire.merkle import merkle_root
 from models.wire.transaction import decode_transaction
@@ -61,6 +60,7 @@ class PrefetchBatch:
     """Work for one request to a fetch worker: inputs of one segment, or BIP30 probes of transactions' outputs."""
 
     version: TipVersion
+    generation: int  # of the queue it came from: every start and every drop begins a new one
     segment: int  # -1 for probes
     inputs: np.ndarray  # input indices, or block positions for probes
     outpoints: list[bytes]
@@ -87,19 +87,23 @@ class TxCollection:
         self.prefetching = False
         self.version: TipVersion | None = None
         self.coins: list[CoinColumns] = []
-        self.probe_hits: dict[int, bool] = {}  # position -> whether one of its outputs is unspent already
+        self.probe_hits = np.zeros(0, bool)  # by position: was one of its outputs found to be unspent already?
         self.speculation_stopped = ""  # why, once a budget was spent or the workers were gone
         self.verified = np.zeros(len(self.wtxids) + 1, bool)  # scripts known to pass, by block position
         self.script_flags: int | None = None
         self._position = {wtxid: i for i, wtxid in enumerate(self.wtxids)}
         self._known = np.zeros(len(self.wtxids), bool)
         self._witness_root: bytes | None = None
-        self._queue: deque[tuple[int, np.ndarray]] = deque()
-        self._queued = 0
-        self._probe_queue: deque[np.ndarray] = deque()
-        self._probes_queued = 0
-        self._probes_kept = 0
-        self._in_flight = 0
+        self._where = np.full((len(self.wtxids) + 1, 2), -1, np.int32)  # segment and index in it, by block position
+        self._probe = False
+        self._generation = 0
+        self._queue: dict[int, np.ndarray] = {}  # segment -> inputs waiting, oldest segment first
+        self._probe_queue: dict[int, int] = {}  # segment -> first transaction whose outputs wait
+        self._queued = self._in_flight = 0  # inputs
+        self._probes_queued = self._probes_in_flight = self._probes_kept = 0  # outputs
+        self._observed = self._observed_bytes = 0  # of inputs
+        self._script_news: set[int] = set()  # segments of which more may be ready for verification
+        self._handed = np.zeros(len(self.wtxids) + 1, bool)  # given out for verification
 
     def __len__(self) -> int:
         return len(self.wtxids)
@@ -167,8 +171,11 @@ class TxCollection:
         rewires = self.layout.add(positions + 1, table)
         self._known[positions] = True
         number = len(self.segments) - 1
-        self.coins.append(CoinColumns(len(table.ins) if self.prefetching else 0))
-        if self.prefetching and self.version is not None:
+        self._where[positions + 1, 0] = number
+        self._where[positions + 1, 1] = np.arange(len(table))
+        self._script_news.update([number, *(rewire.segment for rewire in rewires)])
+        self.coins.append(CoinColumns(len(table.ins) if self.version is not None else 0))
+        if self.version is not None:
             self._queue_segment(number)
         return Arrival(number, rewires)
 
@@ -182,12 +189,13 @@ class TxCollection:
     @property
     def queue_bytes(self) -> int:
         """Bytes of what is queued or asked for and not yet answered."""
-        return (self._queued + self._in_flight) * QUEUED_INPUT + self._probes_queued * PROBE_ENTRY
+        inputs, probes = self._queued + self._in_flight, self._probes_queued + self._probes_in_flight
+        return inputs * QUEUED_INPUT + probes * PROBE_ENTRY
 
     @property
     def observed_bytes(self) -> int:
         """Bytes of retained observations, coins and absences."""
-        return sum(coins.nbytes for coins in self.coins) + self._probes_kept * PROBE_ENTRY
+        return self._observed_bytes + self._probes_kept * PROBE_ENTRY
 
     @property
     def queued(self) -> int:
@@ -197,39 +205,48 @@ class TxCollection:
     @property
     def observations(self) -> int:
         """Coins and absences of inputs retained."""
-        return sum(coins.observed for coins in self.coins)
+        return self._observed
 
     @property
     def probes_observed(self) -> int:
-        """Absences retained for BIP30: outputs looked for and not found."""
+        """Answers retained for BIP30: outputs that were looked for."""
         return self._probes_kept
 
     def start(self, version: TipVersion, probe: bool) -> None:
         """Begins to prefetch at a tip: queues the inputs of all known transactions, and BIP30 probes with `probe`.
 
-        What was observed of another tip is dropped first.
+        What was observed before is dropped first, also of the same tip.
         """
         self.drop_observations()
         self.prefetching = True
         self.version = version
         self._probe = probe
         self.coins = [CoinColumns(len(segment.table.ins)) for segment in self.segments]
+        self.probe_hits = np.zeros(len(self.wtxids) + 1 if probe else 0, bool)
         for number in range(len(self.segments)):
             self._queue_segment(number)
 
     def drop_observations(self) -> None:
-        """Forgets every coin and absence, and the queue. The declaration stays."""
+        """Forgets every coin and absence, and the queue; answers under way will be refused. The declaration stays.
+
+        Nothing more is queued until the next start.
+        """
         self.version = None
         self.coins = [CoinColumns(0) for _ in self.segments]
-        self.probe_hits = {}
+        self.probe_hits = np.zeros(0, bool)
         self.speculation_stopped = ""
-        self._queue.clear()
-        self._probe_queue.clear()
-        self._queued = self._probes_queued = self._probes_kept = self._in_flight = 0
+        self._generation += 1
+        self._clear_queue()
+        self._in_flight = self._probes_in_flight = self._probes_kept = 0
+        self._observed = self._observed_bytes = 0
+        self._handed[:] = False
 
     def stop_speculation(self, why: str) -> None:
-        """Empties the queue for good at this tip; observations stay."""
+        """Empties the queue for good at this tip; observations stay, and answers under way are still taken."""
         self.speculation_stopped = self.speculation_stopped or why
+        self._clear_queue()
+
+    def _clear_queue(self) -> None:
         self._queue.clear()
         self._probe_queue.clear()
         self._queued = self._probes_queued = 0
@@ -241,95 +258,106 @@ class TxCollection:
         owners_coinbase = np.repeat(segment.table.rows["flags"] & COINBASE != 0, segment.table.rows["n_in"])
         inputs = np.flatnonzero((segment.source == FROM_DATABASE) & ~owners_coinbase)
         room = min(MAX_INPUTS_PER_BLOCK - self._queued, (self.budget - self.nbytes) // QUEUED_INPUT)
-        if len(inputs) > room:
-            inputs = inputs[: max(room, 0)]
+        inputs = inputs[: max(room, 0)]
         if len(inputs):
-            self._queue.append((number, inputs))
+            self._queue[number] = inputs
             self._queued += len(inputs)
-        if self._probe:
-            outputs = int(segment.table.rows["n_out"].sum(dtype=np.int64))
-            if self.nbytes + outputs * PROBE_ENTRY <= self.budget:
-                self._probe_queue.append(segment.positions)
-                self._probes_queued += outputs
-
-    _probe = False
+        outputs = len(segment.table.outs)
+        if self._probe and outputs and self.nbytes + outputs * PROBE_ENTRY <= self.budget:
+            self._probe_queue[number] = 0
+            self._probes_queued += outputs
 
     def next_batch(self, limit: int) -> PrefetchBatch | None:
-        """The next request of at most `limit` outpoints, inputs before probes; None when there is nothing to ask."""
+        """The next request of at most `limit` outpoints, inputs before probes; None when there is nothing to ask.
+
+        A transaction's outputs are never split, so one with more than `limit` makes a larger request.
+        """
         if self.version is None:
             return None
-        if self._queue:
-            number, inputs = self._queue.popleft()
-            if len(inputs) > limit:
-                self._queue.appendleft((number, inputs[limit:]))
-                inputs = inputs[:limit]
+        while self._queue:
+            number = next(iter(self._queue))
+            inputs, rest = np.split(self._queue[number], [limit])
+            if len(rest):
+                self._queue[number] = rest
+            else:
+                del self._queue[number]
             self._queued -= len(inputs)
-            self._in_flight += len(inputs)
-            return PrefetchBatch(self.version, number, inputs, self._outpoints(number, inputs))
+            inputs = inputs[self.segments[number].source[inputs] == FROM_DATABASE]  # a parent may have arrived since
+            if len(inputs):
+                self._in_flight += len(inputs)
+                outpoints = self._outpoints(number, inputs)
+                return PrefetchBatch(self.version, self._generation, number, inputs, outpoints)
         if self._probe_queue:
-            return self._next_probes(limit)
+            return self._next_probes(self.version, limit)
         return None
 
-    def _next_probes(self, limit: int) -> PrefetchBatch:
-        positions = self._probe_queue.popleft()
-        rows = self._rows_at(positions)
-        ends = np.cumsum(rows["n_out"], dtype=np.int64)
-        take = max(int(np.searchsorted(ends, limit, side="right")), 1)
-        if take < len(positions):
-            self._probe_queue.appendleft(positions[take:])
-        rows, positions = rows[:take], positions[:take]
-        counts = rows["n_out"].astype(np.int64)
-        txids = np.ascontiguousarray(rows["txid"]).tolist()
+    def _next_probes(self, version: TipVersion, limit: int) -> PrefetchBatch:
+        number, first = next(iter(self._probe_queue.items()))
+        segment = self.segments[number]
+        counts = segment.table.rows["n_out"][first:].astype(np.int64)
+        take = max(int(np.searchsorted(np.cumsum(counts), limit, side="right")), 1)
+        if take < len(counts):
+            self._probe_queue[number] = first + take
+        else:
+            del self._probe_queue[number]
+        counts = counts[:take]
+        outputs = int(counts.sum())
+        self._probes_queued -= outputs
+        self._probes_in_flight += outputs
+        txids = np.ascontiguousarray(segment.table.rows["txid"][first : first + take]).tolist()
         outpoints = [
             txid + n.to_bytes(4, "little")
             for txid, count in zip(txids, counts.tolist(), strict=True)
             for n in range(count)
         ]
-        assert self.version is not None
-        return PrefetchBatch(self.version, -1, positions, outpoints, counts)
-
-    def _rows_at(self, positions: np.ndarray) -> np.ndarray:
-        for segment in self.segments:
-            at = np.searchsorted(segment.positions, positions[0])
-            if at < len(segment.positions) and segment.positions[at] == positions[0]:
-                return segment.table.rows[np.searchsorted(segment.positions, positions)]
-        raise KeyError(int(positions[0]))
+        positions = segment.positions[first : first + take]
+        return PrefetchBatch(version, self._generation, -1, positions, outpoints, counts)
 
     def take_batch(self, batch: PrefetchBatch, answer: CoinBatch, version: TipVersion) -> bool:
         """Retains an answer. False, with nothing kept, if it is of another tip version or the budget is spent.
 
-        A spent budget stops speculation: validation reads the rest.
+        A spent budget stops speculation: validation reads the rest. Raises InternalError for an answer that cannot
+        belong to the request.
         """
-        if version != self.version or batch.version != self.version:
+        if not self._answered(batch) or version != self.version:
             return False
-        if batch.segment >= 0:
-            self._in_flight -= len(batch.inputs)
-            if self.nbytes + CoinColumns.cost_of(answer) > self.budget:
-                self.stop_speculation("budget spent")
-                return False
-            self.coins[batch.segment].put(batch.inputs, answer)
-            return True
-        assert batch.counts is not None
-        outputs = int(batch.counts.sum())
-        self._probes_queued = max(self._probes_queued - outputs, 0)
-        if self.nbytes + outputs * PROBE_ENTRY > self.budget:
+        if len(answer) != len(batch.outpoints):
+            raise InternalError(f"{len(batch.outpoints)} outpoints were asked for, {len(answer)} were answered")
+        probe = batch.counts is not None
+        cost = len(answer) * PROBE_ENTRY if probe else CoinColumns.cost_of(answer)
+        if self.nbytes + cost > self.budget:
             self.stop_speculation("budget spent")
             return False
-        self._probes_kept += outputs
+        if batch.counts is None:
+            self._put(batch.segment, batch.inputs, answer)
+            return True
+        self._probes_kept += len(answer)
         ends = np.cumsum(batch.counts)
-        hits = np.concatenate(([0], np.cumsum(answer.rows["state"] > 1)))
-        found = hits[ends] - hits[ends - batch.counts] > 0
-        self.probe_hits.update(zip(batch.inputs.tolist(), found.tolist(), strict=True))
+        hits = np.concatenate(([0], np.cumsum(answer.rows["state"] != ABSENT)))
+        self.probe_hits[batch.inputs] = hits[ends] - hits[ends - batch.counts] > 0
         return True
 
     def give_up(self, batch: PrefetchBatch) -> None:
         """A request that got no answer: its inputs are left to validation."""
-        if batch.version != self.version:
-            return
-        if batch.segment >= 0:
-            self._in_flight -= len(batch.inputs)
-        elif batch.counts is not None:
-            self._probes_queued = max(self._probes_queued - int(batch.counts.sum()), 0)
+        self._answered(batch)
+
+    def _answered(self, batch: PrefetchBatch) -> bool:
+        """Takes a request off the account; False if it is of a queue that was dropped since."""
+        if batch.generation != self._generation:
+            return False
+        if batch.counts is None:
+            self._in_flight -= len(batch.outpoints)
+        else:
+            self._probes_in_flight -= len(batch.outpoints)
+        return True
+
+    def _put(self, segment: int, inputs: np.ndarray, answer: CoinBatch) -> None:
+        coins = self.coins[segment]
+        count, size = coins.observed, coins.nbytes
+        coins.put(inputs, answer)
+        self._observed += coins.observed - count
+        self._observed_bytes += coins.nbytes - size
+        self._script_news.add(segment)
 
     @property
     def idle(self) -> bool:
@@ -338,21 +366,21 @@ class TxCollection:
 
     def peek_plan(self) -> list[tuple[int, np.ndarray, list[bytes]]]:
         """(segment, inputs, outpoints) of everything queued, for a look into the owner's coins cache."""
-        return [(number, inputs, self._outpoints(number, inputs)) for number, inputs in self._queue]
+        return [(number, inputs, self._outpoints(number, inputs)) for number, inputs in self._queue.items()]
 
     def take_cached(self, segment: int, inputs: np.ndarray, answer: CoinBatch, version: TipVersion) -> bool:
-        """Retains coins that the cache held, and takes their inputs off the queue."""
+        """Retains coins that the cache held, and takes their inputs off the queue; False and nothing kept as above."""
         if version != self.version or self.nbytes + CoinColumns.cost_of(answer) > self.budget:
             return False
-        self.coins[segment].put(inputs, answer)
-        for _ in range(len(self._queue)):
-            number, queued = self._queue.popleft()
-            if number == segment:
-                left = queued[~np.isin(queued, inputs)]
-                self._queued -= len(queued) - len(left)
-                queued = left
-            if len(queued):
-                self._queue.append((number, queued))
+        self._put(segment, inputs, answer)
+        queued = self._queue.get(segment)
+        if queued is not None:
+            left = queued[~np.isin(queued, inputs)]
+            self._queued -= len(queued) - len(left)
+            if len(left):
+                self._queue[segment] = left
+            else:
+                del self._queue[segment]
         return True
 
     def _outpoints(self, segment: int, inputs: np.ndarray) -> list[bytes]:
@@ -369,17 +397,26 @@ class TxCollection:
         """Says under which flags scripts are verified; passes under other flags are forgotten."""
         if self.script_flags != flags:
             self.verified[:] = False
+            self._handed[:] = False
+            self._script_news.update(range(len(self.segments)))
             self.script_flags = flags
 
     def script_jobs(self, segment: int) -> list[tuple[int, ScriptJob]]:
-        """(block position, job) of transactions of a segment whose scripts are unknown and whose coins are all here."""
-        part = self.segments[segment]
-        if len(self.coins[segment]) != len(part.table.ins):
-            return []  # it does not prefetch
-        ready = np.isin(self.coins[segment].rows["state"], (COIN, IN_BLOCK)) | (part.source >= 0)
-        held = np.concatenate(([0], np.cumsum(ready)))
+        """(block position, job) of transactions of a segment whose scripts are unknown and whose coins are all here.
+
+        A transaction is given out once for a tip and flags; quick where nothing has come in since the last call.
+        """
+        part, coins = self.segments[segment], self.coins[segment]
+        if segment not in self._script_news or len(coins) != len(part.table.ins):
+            return []
+        self._script_news.discard(segment)
+        state = coins.rows["state"]
+        ready = (state == COIN) | (state == IN_BLOCK) | (part.source >= 0)
+        held = starts_of(ready)
         whole = held[part.table.in_start[1:]] - held[part.table.in_start[:-1]] == part.table.rows["n_in"]
-        whole &= (part.table.rows["flags"] & COINBASE == 0) & ~self.verified[part.positions]
+        whole &= part.table.rows["flags"] & COINBASE == 0
+        whole &= ~(self.verified | self._handed)[part.positions]
+        self._handed[part.positions[whole]] = True
         return [(int(part.positions[i]), self._script_job(segment, int(i))) for i in np.flatnonzero(whole)]
 
     def _script_job(self, segment: int, i: int) -> ScriptJob:
@@ -389,22 +426,17 @@ class TxCollection:
 
     def _spent_output(self, segment: int, at: int) -> tuple[int, bytes]:
         """Value and scriptPubKey of the coin an input spends, from the database or from this very block."""
-        parent = int(self.segments[segment].source[at])
+        part = self.segments[segment]
+        parent = int(part.source[at])
         if parent < 0:
             return self.coins[segment].spent_output(at)
-        vout = int.from_bytes(self.segments[segment].table.ins["prevout"][at].tobytes()[32:], "little")
-        for other in self.segments:
-            i = int(np.searchsorted(other.positions, parent))
-            if i < len(other.positions) and other.positions[i] == parent:
-                if vout < int(other.table.rows["n_out"][i]):
-                    return other.table.output(i, vout)
-                break
-        return 0, b""  # no such output: the script fails, and the check finds the input missing first
+        number, i = self._where[parent].tolist()
+        vout = int.from_bytes(part.table.ins["prevout"][at].tobytes()[32:], "little")
+        table = self.segments[number].table
+        if vout < int(table.rows["n_out"][i]):
+            return table.output(i, vout)
+        return 0, b""  # no such output: whatever the script says, the check finds the input missing first
 
     def raws(self) -> list[bytes]:
         """Every transaction in block order. The collection must be complete."""
-        found: dict[int, bytes] = {}
-        for segment in self.segments:
-            for i, position in enumerate(segment.positions.tolist()):
-                found[position] = segment.table.raw(i)
-        return [found[position] for position in range(1, len(self.wtxids) + 1)]
+        return [self.segments[number].table.raw(i) for number, i in self._where[1:].tolist()]

@@ -22,7 +22,18 @@ from models.script.classes import (
     script_class,
 )
 
-__all__ = ["ABSENT", "COIN", "COIN_ROW", "IN_BLOCK", "UNKNOWN", "CoinBatch", "CoinColumns", "decode_batch"]
+__all__ = [
+    "ABSENT",
+    "COIN",
+    "COIN_ROW",
+    "IN_BLOCK",
+    "SPECIAL_SCRIPTS",
+    "UNKNOWN",
+    "CoinBatch",
+    "CoinColumns",
+    "decode_batch",
+    "take_slices",
+]
 
 UNKNOWN = 0  # not observed
 ABSENT = 1  # observed: no such coin at that tip version
@@ -43,15 +54,15 @@ COIN_ROW = np.dtype(
     ]
 )
 
-_SPECIAL_SCRIPTS = 6  # database script types 0..5 are templates; a plain script of n bytes is type n + 6
+SPECIAL_SCRIPTS = 6  # database script types 0..5 are templates; a plain script of n bytes is type n + 6
 _PAYLOAD_OF_TYPE = np.array([20, 20, 32, 32, 32, 32], np.int64)
-_OP_RETURN_TYPE = _SPECIAL_SCRIPTS + 1  # what stands for a script that is too long to ever be spent
+_OP_RETURN_TYPE = SPECIAL_SCRIPTS + 1  # what stands for a script that is too long to ever be spent
 _MAX_BEFORE_DIGIT = np.uint64((1 << 57) - 1)  # a larger number has no room for seven more bits
 _POWERS_OF_TEN = np.array([10**e for e in range(10)], np.uint64)
 
 
 def _payload_sizes(script_type: np.ndarray) -> np.ndarray:
-    special = script_type < _SPECIAL_SCRIPTS
+    special = script_type < SPECIAL_SCRIPTS
     return np.where(special, _PAYLOAD_OF_TYPE[np.minimum(script_type, 5)], script_type.astype(np.int64) - 6)
 
 
@@ -82,7 +93,7 @@ class CoinBatch:
                 continue
             script = coin.script if len(coin.script) <= MAX_SCRIPT_SIZE else b"\x6a"
             row["value"], row["height"], row["coinbase"], row["state"] = coin.value, coin.height, coin.coinbase, COIN
-            row["script_type"] = len(script) + _SPECIAL_SCRIPTS
+            row["script_type"] = len(script) + SPECIAL_SCRIPTS
             row["script_class"] = script_class(script)
             row["script_at"] = at
             parts.append(script)
@@ -101,9 +112,9 @@ class CoinBatch:
 def _expand(row: np.void, arena: np.ndarray) -> bytes:
     kind = int(row["script_type"])
     at = int(row["script_at"])
-    size = kind - _SPECIAL_SCRIPTS if kind >= _SPECIAL_SCRIPTS else int(_PAYLOAD_OF_TYPE[kind])
+    size = kind - SPECIAL_SCRIPTS if kind >= SPECIAL_SCRIPTS else int(_PAYLOAD_OF_TYPE[kind])
     payload = arena[at : at + size].tobytes()
-    return payload if kind >= _SPECIAL_SCRIPTS else decompress_script(bytes((kind,)) + payload)[0]
+    return payload if kind >= SPECIAL_SCRIPTS else decompress_script(bytes((kind,)) + payload)[0]
 
 
 def _read_varints(data: np.ndarray, pos: np.ndarray, longest: int) -> np.ndarray:
@@ -167,7 +178,7 @@ def decode_batch(values: Sequence[bytes | None], xor_key: bytes) -> CoinBatch:
     if (payload != expected).any() or (code > 0xFFFFFFFF).any():
         raise StoreCorrupt("a coin record of the chainstate database has the wrong length")
 
-    oversized = (script_type >= _SPECIAL_SCRIPTS) & (payload > MAX_SCRIPT_SIZE)
+    oversized = (script_type >= SPECIAL_SCRIPTS) & (payload > MAX_SCRIPT_SIZE)
     script_class_ = _classify(data, pos, payload, script_type)
     arena = data[: starts[-1]][inside >= np.repeat(header, sizes)]
     script_at = np.zeros(len(present), np.int64)
@@ -190,7 +201,7 @@ def decode_batch(values: Sequence[bytes | None], xor_key: bytes) -> CoinBatch:
 
 def _classify(data: np.ndarray, pos: np.ndarray, size: np.ndarray, script_type: np.ndarray) -> np.ndarray:
     """models.script.classes.script_class on compressed scripts: a plain one that is a witness program or P2SH."""
-    plain = script_type >= _SPECIAL_SCRIPTS
+    plain = script_type >= SPECIAL_SCRIPTS
     last = len(data) - 1
     first, second = data[np.minimum(pos, last)], data[np.minimum(pos + 1, last)]
     program = plain & (size >= 4) & (size <= 42) & (second.astype(np.int64) + 2 == size)
@@ -219,14 +230,21 @@ def _cut_oversized(
     return np.frombuffer(b"".join(parts), np.uint8), at, np.where(oversized, _OP_RETURN_TYPE, script_type)
 
 
+def take_slices(data: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Pieces of a byte array joined, and where each begins in the result; no copy if they are the array in order."""
+    at = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=at[1:])
+    total = int(at[-1])
+    if total == len(data) and ((starts == at[:-1]) | (sizes == 0)).all():
+        return data, at[:-1]
+    return data[np.repeat(starts.astype(np.int64) - at[:-1], sizes) + np.arange(total)], at[:-1]
+
+
 def _gather(rows: np.ndarray, arena: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Observations with an arena that holds their scripts and nothing else; `rows` must be the caller's own."""
     sizes = np.where(rows["state"] == ABSENT, 0, _payload_sizes(rows["script_type"]))
-    starts = np.zeros(len(rows), np.int64)
-    np.cumsum(sizes[:-1], out=starts[1:])
-    source = np.repeat(rows["script_at"].astype(np.int64) - starts, sizes) + np.arange(int(sizes.sum()))
-    rows["script_at"] = starts
-    return rows, arena[source]
+    arena, rows["script_at"] = take_slices(arena, rows["script_at"], sizes)
+    return rows, arena
 
 
 class CoinColumns:
@@ -260,11 +278,8 @@ class CoinColumns:
     def put(self, indices: np.ndarray, batch: CoinBatch) -> None:
         """Copies a batch in: observation k is of outpoint `indices[k]`. What is known already stays as it is."""
         fresh = self.rows["state"][indices] == UNKNOWN
-        if fresh.all():
-            rows, arena = batch.rows.copy(), batch.arena
-        else:
-            indices = indices[fresh]
-            rows, arena = _gather(batch.rows[fresh], batch.arena)
+        indices = indices[fresh]
+        rows, arena = _gather(batch.rows[fresh], batch.arena)
         rows["script_at"] += self._append(arena)
         self.rows[indices] = rows
         self.observed += len(indices)
@@ -286,7 +301,7 @@ class CoinColumns:
             self.observed += 1
         row["value"], row["height"], row["coinbase"] = value, height, coinbase
         row["state"] = IN_BLOCK
-        row["script_type"] = len(script) + _SPECIAL_SCRIPTS
+        row["script_type"] = len(script) + SPECIAL_SCRIPTS
         row["script_class"] = script_class(script)
         row["script_at"] = self._append(np.frombuffer(script, np.uint8))
 

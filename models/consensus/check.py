@@ -19,6 +19,7 @@ from models.consensus.context import BlockContext
 from models.consensus.draft import PROBE_ABSENT, PROBE_PRESENT, BlockDraft
 from models.consensus.failure import Failure
 from models.consensus.table import TxRecord
+from models.errors import InternalError, StaleView
 from models.wire.block import BlockHeader
 from models.wire.hashes import to_display
 from models.wire.transaction import Transaction
@@ -112,7 +113,10 @@ def _check_prevhash(header: BlockHeader, context: BlockContext) -> Failure | Non
 def _read_coins(
     draft: BlockDraft, coinbase: TxRecord, bip30: bool, judgement: BlockJudgement
 ) -> Generator[CoinsWanted, CoinBatch, int | None]:
-    """Asks once for everything not observed yet; returns the first transaction that would overwrite an output."""
+    """Asks once for everything not observed yet; returns the first transaction that would overwrite an output.
+
+    Raises StaleView if the draft was told of another tip meanwhile.
+    """
     version = draft.version
     assert version is not None
     wanted = draft.unobserved()
@@ -123,6 +127,10 @@ def _read_coins(
     overwrites_own = False
     if outpoints or outputs or own:
         batch = yield CoinsWanted(outpoints + own + outputs)
+        if draft.version != version:
+            raise StaleView("the tip moved while the coins of a block were read")
+        if len(batch) != len(outpoints) + len(own) + len(outputs):
+            raise InternalError(f"{len(outpoints) + len(own) + len(outputs)} coins were asked for, {len(batch)} came")
         judgement.coins_read = len(batch)
         at = 0
         for segment, inputs in wanted:

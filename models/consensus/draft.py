@@ -10,7 +10,16 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from models.coins.columns import UNKNOWN, CoinBatch, CoinColumns
+from models.coins.columns import (
+    ABSENT,
+    COIN_ROW,
+    IN_BLOCK,
+    SPECIAL_SCRIPTS,
+    UNKNOWN,
+    CoinBatch,
+    CoinColumns,
+    take_slices,
+)
 from models.consensus.connect import RESULT_ROW, evaluate
 from models.consensus.context import BlockContext, TipVersion
 from models.consensus.layout import FROM_DATABASE, SPENT_BEFORE, Rewire, Segment, spends_of
@@ -24,16 +33,23 @@ __all__ = ["PROBE_ABSENT", "PROBE_PRESENT", "PROBE_UNKNOWN", "BlockDraft"]
 
 
 class _Part:
-    """A segment with its coins and results."""
+    """A segment with its coins."""
 
-    __slots__ = ("coins", "complete", "fresh", "segment", "wired")
+    __slots__ = ("asks", "coins", "complete", "pending", "source", "table")
 
     def __init__(self, segment: Segment):
-        self.segment = segment
-        self.coins = CoinColumns(len(segment.table.ins))
-        self.fresh = True  # results are not worked out yet
-        self.complete = False  # every coin was observed
-        self.wired = False  # coins that come from the block itself are filled in
+        self.table = segment.table
+        self.source = segment.source.copy()  # the draft's own, as later segments rewire it
+        self.asks = np.repeat(self.table.rows["flags"] & COINBASE == 0, self.table.rows["n_in"])  # spends a coin
+        self.forget_coins()
+
+    def forget_coins(self) -> None:
+        self.coins = CoinColumns(len(self.table.ins))
+        self.complete = False  # every coin is known and the results are worked out
+        self.pending = np.flatnonzero(self.source != FROM_DATABASE)  # inputs whose coins the block itself decides
+
+    def unknown(self) -> np.ndarray:
+        return self.asks & (self.coins.rows["state"] == UNKNOWN)
 
 
 class BlockDraft:
@@ -49,6 +65,8 @@ class BlockDraft:
         self.script_flags: int | None = None
         self.version: TipVersion | None = None
         self._parts: list[_Part] = []
+        self._positions: list[np.ndarray] = []  # of each part's transactions
+        self._changed: set[int] = set()  # parts to look at again
         self._where = np.full((count + 1, 2), -1, np.int32)  # segment and index in it, by position
 
     # What the draft is told -------------------------------------------------------------------------------------
@@ -57,14 +75,21 @@ class BlockDraft:
         """Takes in a segment, and what its arrival changed for inputs of earlier ones (see `BlockLayout.add`)."""
         number = len(self._parts)
         self._parts.append(_Part(segment))
+        self._positions.append(segment.positions)
+        self._changed.add(number)
         self.rows[segment.positions] = segment.table.rows
         self.filled[segment.positions] = True
         self._where[segment.positions, 0] = number
         self._where[segment.positions, 1] = np.arange(len(segment.table))
+        by_part: dict[int, list[int]] = {}
         for rewire in rewires:
-            self._parts[rewire.segment].segment.source[rewire.input] = rewire.source
-            self._parts[rewire.segment].fresh = True
-            self._parts[rewire.segment].wired = False
+            self._parts[rewire.segment].source[rewire.input] = rewire.source
+            by_part.setdefault(rewire.segment, []).append(rewire.input)
+        for number, inputs in by_part.items():
+            part = self._parts[number]
+            part.pending = np.union1d(part.pending, inputs)
+            part.complete = False
+            self._changed.add(number)
 
     def begin(self, version: TipVersion, script_flags: int) -> None:
         """Says which tip the observations to come belong to; what was known of another tip is dropped."""
@@ -81,18 +106,15 @@ class BlockDraft:
         self.version = None
         self.probes[:] = PROBE_UNKNOWN
         for part in self._parts:
-            part.coins = CoinColumns(len(part.segment.table.ins))
-            part.fresh = True
-            part.complete = False
-            part.wired = False
+            part.forget_coins()
+        self._changed = set(range(len(self._parts)))
 
     def observe(self, segment: int, inputs: np.ndarray, batch: CoinBatch, version: TipVersion) -> bool:
         """Observations of inputs of a segment; False, and nothing kept, if they are of another tip version."""
         if version != self.version:
             return False
-        part = self._parts[segment]
-        part.coins.put(inputs, batch)
-        part.fresh = True
+        self._parts[segment].coins.put(inputs, batch)
+        self._changed.add(segment)
         return True
 
     def probed(self, positions: np.ndarray, states: np.ndarray, version: TipVersion) -> bool:
@@ -121,9 +143,7 @@ class BlockDraft:
         for number, part in enumerate(self._parts):
             if part.complete:
                 continue
-            ask = (part.coins.rows["state"] == UNKNOWN) & (part.segment.source == FROM_DATABASE)
-            ask &= ~self._coinbase_inputs(part)
-            inputs = np.flatnonzero(ask)
+            inputs = np.flatnonzero(part.unknown() & (part.source == FROM_DATABASE))
             if len(inputs):
                 wanted.append((number, inputs))
         return wanted
@@ -134,7 +154,7 @@ class BlockDraft:
 
     def outpoints_of_inputs(self, segment: int, inputs: np.ndarray) -> list[bytes]:
         """The outpoints that inputs of a segment spend."""
-        return np.ascontiguousarray(self._parts[segment].segment.table.ins["prevout"][inputs]).tolist()
+        return np.ascontiguousarray(self._parts[segment].table.ins["prevout"][inputs]).tolist()
 
     def outpoints_of_outputs(self, positions: np.ndarray) -> tuple[list[bytes], np.ndarray]:
         """All outputs of transactions, as outpoints, and how many each has."""
@@ -155,20 +175,20 @@ class BlockDraft:
         """What verifying a transaction's scripts takes: its raw bytes, and (satoshis, scriptPubKey) of each input."""
         number, index = self._where[position].tolist()
         part = self._parts[number]
-        table = part.segment.table
+        table = part.table
         start, end = int(table.in_start[index]), int(table.in_start[index + 1])
         return table.raw(index), [part.coins.spent_output(at) for at in range(start, end)]
 
     def prevout(self, position: int, input: int) -> bytes:
         """The outpoint that an input of the transaction at `position` spends."""
         number, index = self._where[position].tolist()
-        table = self._parts[number].segment.table
+        table = self._parts[number].table
         return table.ins["prevout"][int(table.in_start[index]) + input].tobytes()
 
     def raw(self, position: int) -> bytes:
         """Serialisation with witness of the transaction at `position`."""
         number, index = self._where[position].tolist()
-        return self._parts[number].segment.table.raw(index)
+        return self._parts[number].table.raw(index)
 
     # Working out ------------------------------------------------------------------------------------------------
 
@@ -177,71 +197,77 @@ class BlockDraft:
 
         Called whenever there is time for it; a second call does nothing.
         """
-        for part in self._parts:
-            if not part.fresh:
-                continue
-            if not part.wired:
+        for number in sorted(self._changed):
+            part = self._parts[number]
+            if len(part.pending):
                 self._fill_from_block(part, context.height)
-                part.wired = True
-            ask = (part.coins.rows["state"] == UNKNOWN) & ~self._coinbase_inputs(part)
-            part.complete = not ask.any()
-            if part.complete:
-                results = evaluate(part.segment.table, part.coins.rows, context, context.script_flags)
-                self.results[part.segment.positions] = results
-                part.fresh = False
+            if not part.unknown().any():
+                part.complete = True
+                results = evaluate(part.table, part.coins.rows, context, context.script_flags)
+                self.results[self._positions[number]] = results
+        self._changed.clear()
 
     def results_with(self, coinbase: TxRecord, context: BlockContext, flags: int) -> np.ndarray:
         """Results of the whole block in order, for one coinbase, all coins being known; the draft is left as it was."""
         self.work_out(context)
-        if any(part.fresh for part in self._parts):
+        if not all(part.complete for part in self._parts):
             raise InternalError("a block was judged before its coins were known")
         results = self.results.copy()
         table = TxTable.from_records([coinbase])
-        for part in self._parts:
-            spends = spends_of(part.segment.table, coinbase.txid)
+        for part, positions in zip(self._parts, self._positions, strict=True):
+            spends = spends_of(part.table, coinbase.txid)
             if spends or flags != context.script_flags:  # the latter: a block of history that is exempt from rules
-                rows = self._with_coinbase(part, spends, table, context.height)
-                results[part.segment.positions] = evaluate(part.segment.table, rows, context, flags)
+                rows = self._with_coinbase(part, np.array(spends, np.int64), table, context.height)
+                results[positions] = evaluate(part.table, rows, context, flags)
         results[0] = evaluate(table, CoinColumns(len(table.ins)).rows, context, flags)[0]
         return results
 
-    def _with_coinbase(self, part: _Part, spends: list[int], coinbase: TxTable, height: int) -> np.ndarray:
-        """A copy of a segment's coins in which inputs that spend this block's own coinbase find it."""
+    def _with_coinbase(self, part: _Part, spends: np.ndarray, coinbase: TxTable, height: int) -> np.ndarray:
+        """A copy of a segment's coins, in which inputs that spend this block's own coinbase find it, scripts apart."""
         rows = part.coins.rows.copy()
-        for at in spends:
-            if part.segment.source[at] == SPENT_BEFORE:
-                continue
-            vout = int.from_bytes(part.segment.table.ins["prevout"][at].tobytes()[32:], "little")
-            scratch = CoinColumns(1)
-            if vout < len(coinbase.outs) and not coinbase.outs["unspendable"][vout]:
-                scratch.put_in_block(0, *coinbase.output(0, vout), height, True)
-            else:
-                scratch.put_absent(0)
-            rows[at] = scratch.rows[0]
+        spends = spends[part.source[spends] != SPENT_BEFORE]
+        vouts = part.table.vouts(spends)
+        made = vouts < len(coinbase.outs)
+        made[made] = coinbase.outs["unspendable"][vouts[made]] == 0
+        coins = np.zeros(len(spends), COIN_ROW)
+        coins["state"] = np.where(made, IN_BLOCK, ABSENT)
+        outs = coinbase.outs[vouts[made]]
+        for name, values in (("value", outs["value"]), ("script_class", outs["script_class"])):
+            coins[name][made] = values
+        coins["height"], coins["coinbase"] = height, 1
+        rows[spends] = coins
         return rows
 
-    def _coinbase_inputs(self, part: _Part) -> np.ndarray:
-        table = part.segment.table
-        return np.repeat(table.rows["flags"] & COINBASE != 0, table.rows["n_in"])
-
     def _fill_from_block(self, part: _Part, height: int) -> None:
-        """Gives inputs that spend this block's own outputs their coins; the rest of the wiring becomes absences."""
-        source = part.segment.source
-        for at in np.flatnonzero(source == SPENT_BEFORE).tolist():
-            part.coins.put_absent(at)
-        children = np.flatnonzero(source >= 0)
-        if not len(children):
-            return
-        prevouts = np.ascontiguousarray(part.segment.table.ins["prevout"][children]).tolist()
-        for at, prevout, parent in zip(children.tolist(), prevouts, source[children].tolist(), strict=True):
-            number, index = self._where[parent].tolist()
-            table = self._parts[number].segment.table
-            vout = int.from_bytes(prevout[32:], "little")
-            if vout >= int(table.rows["n_out"][index]) or table.outs["unspendable"][table.out_start[index] + vout]:
-                part.coins.put_absent(at)
-                continue
-            value, script = table.output(index, vout)
-            part.coins.put_in_block(at, value, script, height, False)
+        """Gives inputs that spend this block's own outputs their coins; what was spent or never made is absent."""
+        inputs, part.pending = part.pending, part.pending[:0]
+        sources = part.source[inputs]
+        vouts = part.table.vouts(inputs)
+        coins = np.zeros(len(inputs), COIN_ROW)
+        coins["state"] = ABSENT
+        scripts = [np.zeros(0, np.uint8)]
+        used = 0
+        children = np.flatnonzero(sources >= 0)  # the others are spent before
+        where = self._where[sources[children]]
+        order = np.argsort(where[:, 0], kind="stable")
+        numbers, firsts = np.unique(where[order, 0], return_index=True)
+        for number, here in zip(numbers.tolist(), np.split(order, firsts)[1:], strict=True):
+            table = self._parts[number].table
+            index, at = where[here, 1], children[here]
+            made = vouts[at] < table.rows["n_out"][index]
+            index, at = index[made], at[made]
+            out = table.out_start[index] + vouts[at]
+            spendable = table.outs["unspendable"][out] == 0
+            out, at = out[spendable], at[spendable]
+            outs = table.outs[out]
+            pieces, starts = take_slices(table.scripts, table.script_start[out], outs["script_size"])
+            coins["value"][at], coins["script_class"][at] = outs["value"], outs["script_class"]
+            coins["script_type"][at] = outs["script_size"] + SPECIAL_SCRIPTS
+            coins["script_at"][at] = starts + used
+            coins["height"][at], coins["state"][at] = height, IN_BLOCK
+            scripts.append(pieces)
+            used += len(pieces)
+        part.coins.replace(inputs, CoinBatch(coins, np.concatenate(scripts)))
 
     @property
     def nbytes(self) -> int:

@@ -1,7 +1,7 @@
 """Signet's block signature (BIP325, Core: signet.cpp `CheckSignetBlockSolution`; SPEC 2.1 row 3)."""
 
 from models.consensus.block_checks import commitment_index
-from models.errors import DecodeError, TxCollectionError
+from models.errors import DecodeError
 from models.script.verify import DERSIG, NULLDUMMY, P2SH, WITNESS, verify_inputs
 from models.wire.block import Block
 from models.wire.compactsize import read_compact_size, write_compact_size
@@ -45,10 +45,7 @@ def check_signet_solution(block: Block, challenge: bytes) -> bool:
     )
     to_spend = _transaction(_NULL_OUTPOINT, b"\x00" + bytes((len(block_data),)) + block_data, challenge, b"")
     spending = _transaction(sha256d(to_spend) + bytes(4), script_sig, b"\x6a", witness)
-    try:
-        return verify_inputs(spending, [(0, challenge)], SIGNET_FLAGS) == [True]
-    except TxCollectionError:
-        return False
+    return verify_inputs(spending, [(0, challenge)], SIGNET_FLAGS) == [True]
 
 
 def _take_solution(script: bytes) -> tuple[bytes, bytes | None]:

@@ -141,14 +141,11 @@ class TxRecord:
 
     def output(self, vout: int) -> tuple[int, bytes]:
         """Value in satoshis and scriptPubKey of output `vout`; IndexError if there is none."""
-        width = OUT_ROW.itemsize
         if not 0 <= vout < self.n_out:
             raise IndexError(f"output {vout} of {self.n_out}")
-        at = 0
-        for number in range(vout):
-            at += _PACK_OUT.unpack_from(self.outs, number * width)[1]
-        value, size, *_ = _PACK_OUT.unpack_from(self.outs, vout * width)
-        return value, self.scripts[at : at + size]
+        rows = np.frombuffer(self.outs, OUT_ROW)
+        at = int(rows["script_size"][:vout].sum(dtype=np.int64))
+        return int(rows["value"][vout]), self.scripts[at : at + int(rows["script_size"][vout])]
 
     @property
     def n_out(self) -> int:
@@ -231,6 +228,11 @@ class TxTable:
     def prevouts(self) -> list[bytes]:
         """All outpoints spent, 36 bytes each, in order."""
         return np.ascontiguousarray(self.ins["prevout"]).tolist()
+
+    def vouts(self, inputs: np.ndarray) -> np.ndarray:
+        """Output numbers that inputs spend, as int64."""
+        prevouts = np.ascontiguousarray(self.ins["prevout"][inputs]).view(np.uint8).reshape(-1, 36)
+        return np.ascontiguousarray(prevouts[:, 32:]).view("<u4")[:, 0].astype(np.int64)
 
     def txids(self) -> list[bytes]:
         """Transaction ids, internal order."""

@@ -20,7 +20,13 @@ from models.wire.hashes import ZERO_HASH
 from models.wire.merkle import merkle_root
 from models.wire.transaction import decode_transaction
 
-__all__ = ["check_before_context", "check_in_context_of_parent", "check_whole_block", "draft_of_block", "with_reserved_value"]
+__all__ = [
+    "check_before_context",
+    "check_in_context_of_parent",
+    "check_whole_block",
+    "draft_of_block",
+    "with_reserved_value",
+]
 
 
 def draft_of_block(block: Block) -> BlockDraft:
@@ -77,7 +83,7 @@ def _rows_2_to_4(block: Block, params: ChainParams, check_pow: bool, check_merkl
         if failure:
             return failure
         challenge = params.signet_challenge
-        genesis = block.header.prev_hash == ZERO_HASH
+        genesis = block.header.hash == params.genesis_hash
         if challenge is not None and not genesis and not check_signet_solution(block, challenge):
             return Failure.of(r.BAD_SIGNET_BLKSIG)
     if check_merkle:

@@ -10,6 +10,12 @@ __all__ = [
     "DecodeError",
     "InternalError",
     "NetworkMismatch",
+    "NodeDisagrees",
+    "NodeError",
+    "NodePruned",
+    "NodeRefused",
+    "NodeUnreachable",
+    "NotReady",
     "SettingsError",
     "StaleView",
     "StoreCorrupt",
@@ -50,6 +56,30 @@ class StoreInUse(StoreError):
 
 class NetworkMismatch(StoreError):
     """Data of another network than the one asked for."""
+
+
+class NotReady(StoreError):
+    """The header of the coins' block is not known yet, as after an import from a snapshot: nothing can be judged."""
+
+
+class NodeError(TxCollectionError):
+    """The Bitcoin node that is followed does not answer as it must; the message says what to do."""
+
+
+class NodeUnreachable(NodeError):
+    """No connection, or a node that is starting up: worth trying again."""
+
+
+class NodeRefused(NodeError):
+    """The node does not accept user, password or cookie."""
+
+
+class NodePruned(NodeError):
+    """The node has deleted blocks that are needed, or never had them."""
+
+
+class NodeDisagrees(NodeError):
+    """The node's best chain holds a block that is invalid here, or cannot be reached from this store."""
 
 
 class CoinsReadError(TxCollectionError):

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from models.errors import StoreCorrupt, StoreError
+from models.errors import NotReady, StoreCorrupt, StoreError
 from models.storage.blockindex import FAILED_CHILD, FAILED_MASK, first_words, parent_positions, prev_hashes
 from models.storage.faults import fault_point
 from models.wire.block import BlockHeader
@@ -398,14 +398,17 @@ class HeaderIndex:
 
     @property
     def tip(self) -> int:
-        """The record number of the active tip. Raises `StoreError` while it is not known."""
+        """The record number of the active tip. Raises `NotReady` while it is not known."""
         if not self._length:
-            raise StoreError("the header of the coins' best block is not known yet; headers have to be added first")
+            raise NotReady(
+                "the header of the coins' block is not known yet, so nothing can be judged: "
+                "`txcollection follow` fetches the headers from a node"
+            )
         return int(self._active[self._length - 1])
 
     @property
     def tip_height(self) -> int:
-        """The height of the active tip. Raises `StoreError` while it is not known."""
+        """The height of the active tip. Raises `NotReady` while it is not known."""
         return self.height(self.tip)
 
     def active(self, height: int) -> int:

@@ -89,11 +89,12 @@ class Node:
         """The answer, and the text that would be in the log of a block that failed a check."""
         if block_hex is None:
             return -3, None
-        if not re.fullmatch(r"([0-9a-fA-F]{2})+", block_hex):
-            return -22, None
         try:
-            block = decode_block(bytes.fromhex(block_hex))
-        except DecodeError:
+            raw = bytes.fromhex(block_hex)
+            block = decode_block(raw)
+        except (ValueError, DecodeError):
+            return -22, None
+        if 2 * len(raw) != len(block_hex):  # Python skips white space
             return -22, None
         preface = self.chain.proposal_preface(block.header.hash)
         if preface:

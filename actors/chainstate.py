@@ -41,7 +41,10 @@ class ChainstateActor:
             self._chain = Chain(self._store, self._store.params)
             self._cache = CoinsCache(coins_cache_bytes)
             self._tip_file = TipWriter(Path(store))
-            self._tip_file.publish(self._chain.tip)
+            if self._store.headers.has_tip:
+                self._tip_file.publish(self._chain.tip)
+            else:
+                self._tip_file.publish_unknown(self._store.coins.best_block, TipVersion(self._store.epoch, 0))
         except BaseException:
             self._store.close()
             raise
@@ -69,6 +72,12 @@ class ChainstateActor:
         """The published tip."""
         with self._lock:
             return pack_tip(self._chain.tip)
+
+    @ray.method(concurrency_group="read")
+    @answers
+    def best_block(self) -> bytes:
+        """The block whose coins are here, also while its header is not known."""
+        return self._store.coins.best_block
 
     @ray.method(concurrency_group="read")
     @answers
@@ -253,11 +262,22 @@ class ChainstateActor:
     def add_headers(self, headers: list[bytes]) -> int:
         """Headers for a store made from a snapshot, parents first; the height of the tip, -1 while it is unknown."""
         with self._lock:
+            known = self._store.headers.has_tip
             self._store.add_headers([BlockHeader.parse(raw) for raw in headers])
             if not self._store.headers.has_tip:
                 return -1
-            self._tip_file.publish(self._chain.tip)
+            if not known:
+                self._publish_first_tip()
             return self._store.headers.tip_height
+
+    def _publish_first_tip(self) -> None:
+        """The tip was there all the time; now that its header is known, everyone can work with it."""
+        self._tip_file.publish(self._chain.tip)
+        tip, context = pack_tip(self._chain.tip), self._chain.context()
+        for template in self._templates:
+            template.tip_moved.remote(tip, context)
+        if self._mempool is not None:
+            self._mempool.tip_moved.remote(tip, context, True, None)
 
     def _publish(self, delta: Delta) -> FlatTip:
         """Shows the new tip, then tells everyone; none of these messages is waited for."""

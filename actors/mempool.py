@@ -21,6 +21,7 @@ from models.messages import FlatTip, unpack_batch, unwrap
 from models.storage.mempooldat import read_mempool
 from models.wire.block import decode_block
 from models.wire.hashes import to_display
+from models.wire.transaction import decode_transaction
 
 __all__ = ["MempoolActor"]
 
@@ -141,6 +142,30 @@ class MempoolActor:
         return [wtxid for wtxid, _ in self._pool.entries()]
 
     @answers
+    async def ids(self) -> tuple[bytes, bytes]:
+        """Joined txids and joined wtxids of all transactions, in one order."""
+        records = [entry.record for _, entry in self._pool.entries()]
+        return b"".join([r.txid for r in records]), b"".join([r.wtxid for r in records])
+
+    @answers
+    async def mirror(self, gone: bytes, raws: list[bytes]) -> tuple[int, int]:
+        """What a followed node says: joined txids that left its mempool, then transactions that entered it. One that is
+        here with another witness is replaced. How many went and came; what can be no candidate is skipped."""
+        removed = added = 0
+        for at in range(0, len(gone), 32):
+            entry = self._pool.by_txid(gone[at : at + 32])
+            removed += entry is not None and len(self._pool.remove(entry.record.wtxid))
+        for i, raw in enumerate(raws):
+            tx = decode_transaction(raw)
+            entry = self._pool.by_txid(tx.txid)
+            if entry is not None and entry.record.wtxid != tx.wtxid:
+                removed += len(self._pool.remove(entry.record.wtxid))
+            added += self._admit(raw)
+            if i % 100 == 99:
+                await asyncio.sleep(0)
+        return removed, added
+
+    @answers
     async def passed(self, wtxids: list[bytes], flags: int) -> None:
         """Remembers scripts of mempool transactions that were verified for a declaration."""
         self._scripts.add([wtxid for wtxid in wtxids if wtxid in self._pool], flags)
@@ -212,11 +237,14 @@ class MempoolActor:
             self._scripts.add(passed, flags)
             self._counts["verified"] += len(passed)
 
-    async def tip_moved(self, tip: FlatTip, context: BlockContext, connected: bool, raw: bytes) -> None:
-        """Drops what a block confirmed or conflicts with; takes back what a block that was taken back held."""
+    async def tip_moved(self, tip: FlatTip, context: BlockContext, connected: bool, raw: bytes | None) -> None:
+        """Drops what a block confirmed or conflicts with; takes back what a block that was taken back held. Without a
+        block: the tip's header became known."""
         self._context = context
-        block = decode_block(raw)
-        if connected:
+        block = decode_block(raw) if raw is not None else None
+        if block is None:
+            pass
+        elif connected:
             self._pool.block_connected([(tx.txid, tx.prevouts) for tx in block.transactions[1:]])
         else:
             for tx in block.transactions[1:]:

@@ -18,7 +18,7 @@ from actors.fetch import FetchWorker
 from actors.mempool import MempoolActor
 from actors.script import ScriptWorker
 from actors.template import TemplateActor
-from models.errors import StoreError, TxCollectionError
+from models.errors import NotReady, StoreError, TxCollectionError
 from models.messages import unwrap
 
 __all__ = ["SUPERVISOR", "Supervisor"]
@@ -91,7 +91,10 @@ class Supervisor:
         if kind == "mempool":
             return (settings,)
         if kind == "fetch":
-            tip = unwrap(await self._actors["chainstate"][0].tip.remote())
+            try:
+                tip = unwrap(await self._actors["chainstate"][0].tip.remote())
+            except NotReady:
+                tip = None
             return (self._store, settings["fetch_threads"], tip)
         if kind == "script":
             return (settings["script_threads"],)
@@ -107,6 +110,8 @@ class Supervisor:
             self._actors["chainstate"] = [chainstate]
             try:
                 unwrap(await chainstate.tip.remote())
+            except NotReady:
+                pass  # a store from a snapshot; it is ready when it has been given headers
             except ray.exceptions.RayActorError as error:
                 raise self._startup_error(error) from None
             for kind in ("fetch", "script", "mempool", "template", "collection"):

@@ -1,9 +1,9 @@
 """The published tip as a small memory-mapped file, so that every process on the host can compare tips in microseconds
 instead of asking the chainstate's owner.
 
-Layout, little-endian: hash 32 (internal order) | height u32 | epoch u64 | n u64 | crc32 of these 52 bytes u32. The
-owner writes it after the database batch is on disk; a reader that meets half a write sees a wrong checksum and looks
-again.
+Layout, little-endian: hash 32 (internal order) | height u32 | epoch u64 | n u64 | crc32 of these 52 bytes u32. A height
+of 0xffffffff means that the block's header is not known yet. The owner writes it after the database batch is on disk; a
+reader that meets half a write sees a wrong checksum and looks again.
 """
 
 import mmap
@@ -14,7 +14,8 @@ from pathlib import Path
 from struct import Struct
 
 from models.consensus.context import Tip, TipVersion
-from models.errors import StoreError
+from models.errors import NotReady, StoreError
+from models.wire.hashes import to_display
 
 __all__ = ["TipReader", "TipWriter"]
 
@@ -23,6 +24,7 @@ TIP_FILE = "tip"
 _BODY = Struct("<32sIQQ")
 _CHECK = Struct("<I")
 _SIZE = _BODY.size + _CHECK.size
+_UNKNOWN = 0xFFFFFFFF
 _PATIENCE = 1.0  # seconds; a write takes microseconds
 
 
@@ -40,7 +42,14 @@ class TipWriter:
 
     def publish(self, tip: Tip) -> None:
         """Makes `tip` what readers see."""
-        body = _BODY.pack(tip.hash, tip.height, tip.version.epoch, tip.version.n)
+        self._put(tip.hash, tip.height, tip.version)
+
+    def publish_unknown(self, best_block: bytes, version: TipVersion) -> None:
+        """Lets readers see that the header of the coins' block is not known yet."""
+        self._put(best_block, _UNKNOWN, version)
+
+    def _put(self, block_hash: bytes, height: int, version: TipVersion) -> None:
+        body = _BODY.pack(block_hash, height, version.epoch, version.n)
         self._map[:] = body + _CHECK.pack(zlib.crc32(body))
 
     def close(self) -> None:
@@ -60,13 +69,19 @@ class TipReader:
             raise StoreError(f"no published tip in {self._path} ({error}): start the store's owner first") from None
 
     def read(self) -> Tip:
-        """The tip as published last. Raises StoreError if the file stays unreadable."""
+        """The tip as published last. Raises NotReady while its header is not known, StoreError if the file stays
+        unreadable."""
         deadline = None
         while True:
             data = self._map[:]
             body = data[: _BODY.size]
             if _CHECK.unpack_from(data, _BODY.size)[0] == zlib.crc32(body):
                 block_hash, height, epoch, n = _BODY.unpack(body)
+                if height == _UNKNOWN:
+                    raise NotReady(
+                        f"the header of block {to_display(block_hash)}, whose coins are here, is not known yet: "
+                        "`txcollection follow` fetches it from a node"
+                    )
                 return Tip(block_hash, height, TipVersion(epoch, n))
             now = time.monotonic()
             deadline = deadline or now + _PATIENCE

@@ -37,8 +37,10 @@ class FetchWorker:
         self._view = FollowingView(Path(store) / "chainstate", threads)
         self._requests = {"validation": 0, "speculation": 0}
         self._keys = {"validation": 0, "speculation": 0}
-        self._open = threading.Event()
-        self._open.set()
+        self._largest = {"validation": 0, "speculation": 0}
+        self._gates = {name: threading.Event() for name in ("speculation", "answers", "validation")}
+        for gate in self._gates.values():
+            gate.set()
         self._failures: list[str] = []
         if tip is not None:
             try:
@@ -50,14 +52,17 @@ class FetchWorker:
     @answers
     def read(self, outpoints: bytes, tip: FlatTip) -> tuple[np.ndarray, np.ndarray]:
         """Observations (a packed CoinBatch) of joined 36-byte outpoints at `tip`, for a check that waits for them."""
+        self._gates["validation"].wait()
         return self._read("validation", outpoints, tip)
 
     @ray.method(concurrency_group="speculation")
     @answers
     def prefetch(self, outpoints: bytes, tip: FlatTip) -> tuple[np.ndarray, np.ndarray]:
         """The same for a collection whose client is away."""
-        self._open.wait()
-        return self._read("speculation", outpoints, tip)
+        self._gates["speculation"].wait()
+        answer = self._read("speculation", outpoints, tip)
+        self._gates["answers"].wait()
+        return answer
 
     def _read(self, group: str, outpoints: bytes, tip: FlatTip) -> tuple[np.ndarray, np.ndarray]:
         if self._failures:
@@ -65,6 +70,7 @@ class FetchWorker:
         split = [outpoints[at : at + OUTPOINT] for at in range(0, len(outpoints), OUTPOINT)]
         self._requests[group] += 1
         self._keys[group] += len(split)
+        self._largest[group] = max(self._largest[group], len(split))
         return pack_batch(self._view.read(split, unpack_tip(tip)))
 
     @ray.method(concurrency_group="control")
@@ -85,10 +91,18 @@ class FetchWorker:
         self._view.forget()
 
     @ray.method(concurrency_group="control")
-    def drill(self, hold: bool | None = None, fail: str | None = None) -> None:
-        """For exercises: hold or release speculative reads, or make the next read fail with a text."""
-        if hold is not None:
-            (self._open.clear if hold else self._open.set)()
+    def drill(
+        self,
+        hold: bool | None = None,
+        fail: str | None = None,
+        hold_answers: bool | None = None,
+        hold_checks: bool | None = None,
+    ) -> None:
+        """For exercises: hold or release speculative reads, the answers to those already read, or the reads of checks;
+        or make the next read fail with a text."""
+        for name, held in (("speculation", hold), ("answers", hold_answers), ("validation", hold_checks)):
+            if held is not None:
+                (self._gates[name].clear if held else self._gates[name].set)()
         if fail is not None:
             self._failures.append(fail)
 
@@ -98,8 +112,10 @@ class FetchWorker:
         return {
             "requests": dict(self._requests),
             "keys": dict(self._keys),
+            "largest": dict(self._largest),  # keys of one request
             "opens": self._view.opens,
-            "held": not self._open.is_set(),
+            "version": self._view.version,
+            "held": [name for name, gate in self._gates.items() if not gate.is_set()],
         }
 
     @ray.method(concurrency_group="control")

@@ -29,20 +29,22 @@ class ScriptWorker:
         self._threads = threads
         self._jobs = {"validation": 0, "speculation": 0}
         self._inputs = {"validation": 0, "speculation": 0}
-        self._open = threading.Event()
-        self._open.set()
+        self._gates = {name: threading.Event() for name in ("speculation", "validation")}
+        for gate in self._gates.values():
+            gate.set()
 
     @ray.method(concurrency_group="validation")
     @answers
     def verify(self, jobs: ScriptJobs, flags: int) -> list[int]:
         """First failing input of each (raw transaction, [(satoshis, scriptPubKey), ...]), or -1. A check waits."""
+        self._gates["validation"].wait()
         return self._verify("validation", jobs, flags)
 
     @ray.method(concurrency_group="speculation")
     @answers
     def speculate(self, jobs: ScriptJobs, flags: int) -> list[int]:
         """The same ahead of time, in small batches."""
-        self._open.wait()
+        self._gates["speculation"].wait()
         return self._verify("speculation", jobs, flags)
 
     def _verify(self, group: str, jobs: ScriptJobs, flags: int) -> list[int]:
@@ -51,10 +53,11 @@ class ScriptWorker:
         return verify_batch(jobs, flags, self._threads)
 
     @ray.method(concurrency_group="control")
-    def drill(self, hold: bool | None = None, stall: float | None = None) -> None:
-        """For exercises: hold or release speculation, or keep a thread busy for some seconds."""
-        if hold is not None:
-            (self._open.clear if hold else self._open.set)()
+    def drill(self, hold: bool | None = None, stall: float | None = None, hold_checks: bool | None = None) -> None:
+        """For exercises: hold or release speculation, or the scripts of checks; or keep a thread busy for seconds."""
+        for name, held in (("speculation", hold), ("validation", hold_checks)):
+            if held is not None:
+                (self._gates[name].clear if held else self._gates[name].set)()
         if stall is not None:
             time.sleep(stall)
 

@@ -1,4 +1,4 @@
-"""TxCollection: what a client may declare and supply (SPEC 1.2 to 1.4), and what is prefetched for it within a budget."""
+"""TxCollection: what a client may declare and supply (SPEC 1.2 to 1.4), and what is prefetched within a budget."""
 
 import hashlib
 from collections.abc import Sequence
@@ -7,7 +7,17 @@ import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    Bundle,
+    MultipleResults,
+    RuleBasedStateMachine,
+    consumes,
+    initialize,
+    invariant,
+    multiple,
+    precondition,
+    rule,
+)
 
 from models.coins.coin import Coin
 from models.coins.columns import CoinBatch
@@ -674,14 +684,15 @@ class Account(RuleBasedStateMachine):
         return [i for i in self.segments[segment] for _ in self.transactions[i].prevouts][at]
 
     @rule(target=under_way, limit=st.integers(1, 8))
-    def ask(self, limit: int) -> PrefetchBatch | None:
+    def ask(self, limit: int) -> PrefetchBatch | MultipleResults[PrefetchBatch]:
         batch = self.collection.next_batch(limit)
         if batch is None:
             # inputs that were rewired while they waited are left out without being asked for
             assert all(not self.first_spender(self.prevout_of(*e), self.owner_of(*e)) for e in self.queue)
             self.queue = []
             assert not self.probe_queue
-        elif batch.counts is None:
+            return multiple()
+        if batch.counts is None:
             asked = {(batch.segment, at) for at in batch.inputs.tolist()}
             assert asked <= set(self.queue) and len(asked) == len(batch.outpoints) <= limit
             assert [self.prevout_of(batch.segment, at) for at in batch.inputs.tolist()] == batch.outpoints
@@ -703,9 +714,7 @@ class Account(RuleBasedStateMachine):
         return batch
 
     @rule(batch=consumes(under_way))
-    def answer(self, batch: PrefetchBatch | None) -> None:
-        if batch is None:
-            return
+    def answer(self, batch: PrefetchBatch) -> None:
         current = batch.generation == self.collection._generation
         coins = [self.coin(prevout) for prevout in batch.outpoints]
         if current:
@@ -724,9 +733,7 @@ class Account(RuleBasedStateMachine):
             self.queue, self.probe_queue = [], []
 
     @rule(batch=consumes(under_way))
-    def lose(self, batch: PrefetchBatch | None) -> None:
-        if batch is None:
-            return
+    def lose(self, batch: PrefetchBatch) -> None:
         if batch.generation == self.collection._generation:
             self.land(batch)
         self.collection.give_up(batch)

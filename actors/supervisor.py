@@ -10,6 +10,7 @@ import os
 from typing import Any, ClassVar
 
 import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from actors.answers import answers
 from actors.chainstate import ChainstateActor
@@ -51,6 +52,7 @@ class Supervisor:
         self._namespace = namespace
         self._actors: dict[str, list[Any]] = {kind: [] for kind in KINDS}
         self._spares: dict[str, list[Any]] = {kind: [] for kind in SPARED}
+        self._guests: dict[str, tuple[Any, tuple[Any, ...]]] = {}  # kinds that others registered: class, arguments
         self._names: dict[Any, str] = {}
         self._next = 0
         self._running = False
@@ -77,15 +79,21 @@ class Supervisor:
     async def _make(self, kind: str) -> Any:
         self._next += 1
         name = f"{kind}-{self._next}"
-        cls = KINDS[kind]
+        cls = self._guests[kind][0] if kind in self._guests else KINDS[kind]
         maker = ray.remote(**cls.RAY_OPTIONS)(cls)
-        options = maker.options(name=name, namespace=self._namespace, lifetime="detached")
+        where: dict[str, Any] = {}
+        if kind in self._guests:  # what listens on a port does so on this host, also after it was replaced
+            here = ray.get_runtime_context().get_node_id()
+            where["scheduling_strategy"] = NodeAffinitySchedulingStrategy(here, soft=False)
+        options = maker.options(name=name, namespace=self._namespace, lifetime="detached", **where)
         handle = options.remote(*await self._arguments(kind))
         self._names[handle] = name
         return handle
 
     async def _arguments(self, kind: str) -> tuple[Any, ...]:
         settings = self._settings
+        if kind in self._guests:
+            return self._guests[kind][1]
         if kind == "chainstate":
             return (self._store, settings["coins_cache_bytes"])
         if kind == "mempool":
@@ -145,6 +153,7 @@ class Supervisor:
         directory = self._directory()
         told = [h for kind in ("mempool", "template", "collection") for h in self._actors[kind]]
         told += self._actors["chainstate"]
+        told += [h for kind in self._guests for h in self._actors[kind]]
         await asyncio.gather(*(h.wire.remote(directory) for h in told), return_exceptions=True)
 
     @answers
@@ -173,14 +182,76 @@ class Supervisor:
             names = sorted(entry["name"] for entry in found if entry["namespace"] == self._namespace)
             for name in names:
                 kind, _, number = name.rpartition("-")
-                if kind in KINDS:
-                    handle = ray.get_actor(name, namespace=self._namespace)
-                    self._names[handle] = name
-                    self._actors[kind].append(handle)
-                    self._next = max(self._next, int(number))
+                if not number.isdecimal():
+                    continue
+                handle = ray.get_actor(name, namespace=self._namespace)
+                if kind not in KINDS and not await self._is_guest(kind, handle):
+                    continue
+                self._names[handle] = name
+                self._actors[kind].append(handle)
+                self._next = max(self._next, int(number))
             self._running = True
             await self._wire()
             self._watcher = asyncio.create_task(self._watch())
+
+    # Guests -----------------------------------------------------------------------------------------------------
+
+    @answers
+    async def register(self, kind: str, cls: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        """One actor of another kind, such as a gateway: made, told the directory, watched and replaced like all others,
+        and asked to close before the store is closed. Returns the arguments that a replacement will be made with.
+
+        Its class has `wire`, `ping`, `stats`, `close`, and `recipe`, which answers with the class and those arguments
+        once it serves. Raises what `recipe` raises, and StoreError if there is one of this kind already.
+        """
+        await self._adopt()
+        async with self._changing:
+            if kind in self._guests:
+                raise StoreError(f"this node has a {kind} already; close it first")
+            self._guests[kind] = (cls, arguments)
+            self._actors[kind] = []
+            self._replaced.setdefault(kind, 0)
+            handle = await self._make(kind)
+            try:
+                await handle.wire.remote(self._directory())
+                self._guests[kind] = unwrap(await handle.recipe.remote())
+            except BaseException:
+                self._dismiss(kind, [handle])
+                raise
+            self._actors[kind] = [handle]
+            return self._guests[kind][1]
+
+    @answers
+    async def unregister(self, kind: str) -> None:
+        """Closes a guest. Harmless if there is none."""
+        async with self._changing:
+            handles = self._actors.get(kind, []) if kind in self._guests else []
+            await self._close(handles)
+            self._dismiss(kind, handles)
+
+    def _dismiss(self, kind: str, handles: list[Any]) -> None:
+        if self._guests.pop(kind, None) is not None:
+            self._actors.pop(kind, None)
+        for handle in handles:
+            self._names.pop(handle, None)
+            ray.kill(handle)
+
+    async def _is_guest(self, kind: str, handle: Any) -> bool:
+        """Whether an actor that a restarted supervisor finds is one of these; it knows how to make another one."""
+        try:
+            self._guests[kind] = unwrap(await asyncio.wait_for(handle.recipe.remote(), PING_PATIENCE))
+        except (AttributeError, TimeoutError, TxCollectionError, ray.exceptions.RayError):
+            return False
+        self._actors.setdefault(kind, [])
+        self._replaced.setdefault(kind, 0)
+        return True
+
+    async def _close(self, handles: list[Any]) -> None:
+        for handle in handles:
+            try:
+                await asyncio.wait_for(handle.close.remote(), 10)
+            except (TimeoutError, ray.exceptions.RayError):
+                pass
 
     # Replacing them ---------------------------------------------------------------------------------------------
 
@@ -277,11 +348,9 @@ class Supervisor:
         self._stopping = True
         if self._watcher is not None:
             self._watcher.cancel()
-        for handle in self._actors["chainstate"]:
-            try:
-                await asyncio.wait_for(handle.close.remote(), 10)
-            except (TimeoutError, ray.exceptions.RayError):
-                pass
+        for kind in self._guests:
+            await self._close(self._actors[kind])
+        await self._close(self._actors["chainstate"])
         for handle in list(self._names):
             try:
                 ray.kill(handle)

@@ -12,17 +12,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from models.chain import Chain
 from models.coins.coin import Coin
-from models.consensus.check import BlockJudgement, drive
+from models.coins.columns import CoinBatch
+from models.collection import Arrival, TxCollection, parse_wtxids
+from models.consensus.check import BlockJudgement, check_block_draft, drive
+from models.consensus.context import BlockContext
+from models.consensus.draft import PROBE_ABSENT, PROBE_PRESENT, BlockDraft
 from models.consensus.params import get_params
+from models.consensus.table import TxRecord, TxTable
 from models.consensus.whole_block import check_whole_block
-from models.errors import DecodeError
+from models.errors import ClientError, DecodeError
 from models.script.verify import verify_batch
+from models.storage.mempooldat import read_mempool
 from models.storage.store import Store
-from models.wire.block import decode_block
+from models.wire.block import BlockHeader, decode_block
+from models.wire.hashes import from_display
+from models.wire.transaction import decode_transaction
 from tests.models.consensus.replay import ReplayChain
 
 Answer = str | int | None  # a reason, the code of an RPC error, or valid
@@ -187,3 +196,109 @@ def test_proposals_on_a_chain_of_130_blocks(data: Path) -> None:
             wrong.append((case["name"], answer, case["verdict"]))
     assert wrong == []
     assert (len(proposals), sum(case["verdict"] is None for case in proposals)) == (81, 27)
+
+
+# Recorded collection flows ---------------------------------------------------------------------------------------
+
+
+class Declaration:
+    """A collection and the draft that is told of everything that happens to it, as by the actors."""
+
+    def __init__(self, wtxids: list[str], mempool: dict[bytes, TxRecord], context: BlockContext) -> None:
+        self.collection = TxCollection(parse_wtxids(wtxids))
+        self.draft = BlockDraft(len(wtxids))
+        self.draft.begin(context.tip.version, context.script_flags)
+        known = [i for i, wtxid in enumerate(self.collection.wtxids) if wtxid in mempool]
+        records = [mempool[self.collection.wtxids[i]] for i in known]
+        self.tell(self.collection.take_known(np.array(known, np.int64), TxTable.from_records(records)))
+
+    def tell(self, arrival: Arrival) -> None:
+        if arrival.segment is not None:
+            self.draft.add(self.collection.segments[arrival.segment], arrival.rewires)
+
+    def supply(self, raws: list[bytes]) -> str | None:
+        try:
+            self.tell(self.collection.take_supplied(self.collection.check_supply(raws)))
+        except ClientError as error:
+            return str(error)
+        return None
+
+    def prefetch(self, context: BlockContext, read: Callable[[list[bytes]], list[Coin | None]]) -> None:
+        """Reads all that is queued, two outpoints at a time, and works out what can be worked out."""
+        collection, version = self.collection, context.tip.version
+        if collection.version is None:
+            collection.start(version, context.bip30)
+        while (batch := collection.next_batch(2)) is not None:
+            answer = CoinBatch.of_coins(read(batch.outpoints))
+            assert collection.take_batch(batch, answer, version)
+            if batch.counts is None:
+                self.draft.observe(batch.segment, batch.inputs, answer, version)
+            else:
+                states = np.where(collection.probe_hits[batch.inputs], PROBE_PRESENT, PROBE_ABSENT)
+                self.draft.probed(batch.inputs, states, version)
+        self.draft.work_out(context)
+
+
+@pytest.fixture(scope="module")
+def corpus(
+    data: Path, datadir: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Node, dict[bytes, TxRecord]]]:
+    """The corpus' node, and the transactions of its mempool by wtxid."""
+    tip = json.loads((data / "corpus" / "tip.json").read_text())
+    unpacked = datadir("corpus/regtest_datadir.tar.gz")
+    node = Node(unpacked, tmp_path_factory.mktemp("corpus"), {}, tip["now"])
+    dump = read_mempool(unpacked / "regtest" / "mempool.dat")
+    records = [TxRecord.of(decode_transaction(entry.raw)) for entry in dump.entries]
+    assert len(records) == tip["mempool_size"]
+    yield node, {record.wtxid: record for record in records}
+    node.close()
+
+
+@pytest.mark.parametrize("prefetch", [False, True], ids=["cold", "prefetched"])
+@pytest.mark.parametrize("mode", ["verdict", "verdict_inline"])
+def test_recorded_collections(
+    mode: str, prefetch: bool, corpus: tuple[Node, dict[bytes, TxRecord]], data: Path
+) -> None:
+    """Construction errors, unknown positions, supply errors and verdicts, of which 46 came from the node."""
+    node, mempool = corpus
+    context = node.chain.context()
+    flows = lines(data / "corpus" / "collections.jsonl.gz")
+    judged = 0
+    for flow in flows:
+        if flow.get("construct_error"):
+            with pytest.raises(ClientError) as caught:
+                Declaration(flow["wtxids"], mempool, context)
+            assert str(caught.value) == flow["construct_error"], flow["name"]
+            continue
+        declaration = Declaration(flow["wtxids"], mempool, context)
+        collection = declaration.collection
+        assert collection.unknown_tx_pos() == flow["unknown"], flow["name"]
+        if prefetch:
+            declaration.prefetch(context, node.read)
+        errors = []
+        for supply in flow["supply"]:
+            errors.append(declaration.supply([bytes.fromhex(raw) for raw in supply]))
+            if prefetch:
+                declaration.prefetch(context, node.read)
+        assert errors == flow["errors"], flow["name"]
+        if not collection.complete:
+            assert flow[mode] == "missing-txs", flow["name"]
+            continue
+        time = context.template_time(node.now)
+        prevhash = from_display(flow["prevhash"])
+        header = BlockHeader(context.template_version, prevhash, bytes(32), time, context.required_bits(time), 0)
+        steps = check_block_draft(
+            declaration.draft,
+            header,
+            decode_transaction(bytes.fromhex(flow["coinbase"])),
+            context,
+            node.now,
+            collection.witness_root,
+            inline_scripts=mode == "verdict_inline",
+        )
+        answer, debug = answer_of(drive(steps, node.read, verify_batch))
+        assert answer == recorded(flow[mode]), flow["name"]
+        if mode == "verdict_inline" and flow.get("debug"):
+            assert debug == without_script_error(flow["debug"]), flow["name"]
+        judged += flow["verdict_source"] == "bitcoind"
+    assert (len(flows), judged) == (59, 46)

@@ -39,62 +39,89 @@ class Rewire:
     source: int
 
 
+FEW_SEGMENTS = 4  # up to here columns are compared; beyond, an index over all inputs pays
+
+
+FEW_WORDS = 16
+
+
 def spends_of(table: TxTable, txid: bytes) -> list[int]:
-    """Inputs of `table` whose prevout is an output of `txid`, ascending; one pass over the packed rows."""
-    haystack = table.ins.tobytes()
-    width = table.ins.dtype.itemsize
-    found = []
-    at = haystack.find(txid)
-    while at >= 0:
-        if at % width == 0:  # the prevout opens the row
-            found.append(at // width)
-        at = haystack.find(txid, at + 1)
-    return found
+    """Inputs of `table` whose prevout is an output of `txid`, ascending."""
+    word = np.frombuffer(txid[:8], "<u8")[0]
+    found = np.flatnonzero(table.prev_words == word).tolist()
+    return [at for at in found if table.ins["prevout"][at].tobytes()[:32] == txid]
+
+
+def _among(words: np.ndarray, few: np.ndarray) -> np.ndarray:
+    """Which of `words` are in `few`; one or two of these are compared faster than sorted."""
+    if len(few) > FEW_WORDS:
+        return np.isin(words, few)
+    hit = np.zeros(len(words), bool)
+    for word in few:
+        hit |= words == word
+    return hit
 
 
 class BlockLayout:
     """The wiring of one block, built segment by segment."""
 
-    __slots__ = ("_by_prev_txid", "_position_of_txid", "_spenders", "segments")
+    __slots__ = ("_children", "_position_of_txid", "_spenders", "segments")
 
     def __init__(self) -> None:
         self.segments: list[Segment] = []
         self._position_of_txid: dict[bytes, int] = {}
-        self._spenders: dict[bytes, tuple[int, int, int]] = {}  # outpoint -> (position, segment, input), the earliest
-        self._by_prev_txid: dict[bytes, list[tuple[int, int]]] | None = None
+        # Indices over all inputs, made when they are first needed: outpoint -> (position, segment, input) of its
+        # earliest spender, and txid -> (segment, input) of what spends its outputs.
+        self._spenders: dict[bytes, tuple[int, int, int]] | None = None
+        self._children: dict[bytes, list[tuple[int, int]]] | None = None
 
     def add(self, positions: np.ndarray, table: TxTable) -> list[Rewire]:
         """Takes in transactions at ascending `positions`; returns what changed for inputs added before."""
-        index = len(self.segments)
+        late = self._take_txids(positions, table.txids())
+        segment = Segment(positions, table, np.full(len(table.ins), FROM_DATABASE, np.int32))
+        owners = np.repeat(positions, table.rows["n_in"])
+        self._find_parents(segment, owners)
+        rewires = self._late_parents(late) if self.segments else []
+        number = len(self.segments)
+        self.segments.append(segment)
+        if self._children is not None:
+            self._index_children(number)
+        return rewires + self._double_spends(number, owners)
+
+    def _take_txids(self, positions: np.ndarray, txids: list[bytes]) -> dict[bytes, int]:
+        """The new transactions' ids with the position of the first of that id in the whole block."""
         known = self._position_of_txid
-        late = {}
-        for position, txid in zip(positions.tolist(), table.txids(), strict=True):
+        late = dict(zip(reversed(txids), reversed(positions.tolist()), strict=True))  # the first of equals stays
+        if not known:
+            known.update(late)
+            return late
+        for txid, position in late.items():
             if known.setdefault(txid, position) > position:
                 known[txid] = position
             late[txid] = known[txid]
-        prevouts = table.prevouts()
-        owners = np.repeat(positions, table.rows["n_in"])
-        parents = [known.get(prevout[:32], FROM_DATABASE) for prevout in prevouts]
-        source = np.array(parents, np.int32)
-        source[source >= owners] = FROM_DATABASE  # a child before its parent finds nothing in the block
-        rewires = self._late_parents(late) if index else []
-        self._index_prevouts(index, prevouts)
-        segment = Segment(positions, table, source)
-        self.segments.append(segment)
-        rewires += self._double_spends(index, prevouts, owners)
-        return rewires
+        return late
 
-    def _index_prevouts(self, index: int, prevouts: list[bytes]) -> None:
-        if self._by_prev_txid is not None:
-            for number, prevout in enumerate(prevouts):
-                self._by_prev_txid.setdefault(prevout[:32], []).append((index, number))
+    def _find_parents(self, segment: Segment, owners: np.ndarray) -> None:
+        """Links inputs to transactions of this block that stand before them; a child before its parent finds none."""
+        known = self._position_of_txid
+        if len(owners) <= FEW_WORDS:
+            candidates = list(range(len(owners)))
+        else:
+            words = np.frombuffer(b"".join([txid[:8] for txid in known]), "<u8")
+            candidates = np.flatnonzero(np.isin(segment.table.prev_words, words)).tolist()
+        for at in candidates:
+            parent = known.get(segment.table.ins["prevout"][at].tobytes()[:32])
+            if parent is not None and parent < owners[at]:
+                segment.source[at] = parent
 
     def _late_parents(self, late: dict[bytes, int]) -> list[Rewire]:
         """Inputs added before whose parent is among `late` and stands before them."""
-        scan = self._by_prev_txid is None and len(late) <= 4 and len(self.segments) <= 4
-        children = [child for txid in late for child in self._children(txid)] if scan else self._indexed(late)
+        if self._children is None and len(self.segments) > FEW_SEGMENTS:
+            self._children = {}
+            for number in range(len(self.segments)):
+                self._index_children(number)
         rewires = []
-        for number, at, txid in children:
+        for number, at, txid in self._children_of(late):
             segment = self.segments[number]
             owner = int(segment.positions[np.searchsorted(segment.table.in_start, at, side="right") - 1])
             parent = late[txid]
@@ -104,37 +131,61 @@ class BlockLayout:
                 rewires.append(Rewire(number, at, parent))
         return rewires
 
-    def _children(self, txid: bytes) -> list[tuple[int, int, bytes]]:
-        """Inputs that spend `txid`, by a scan of the packed prevouts: quick for a late transaction or two."""
-        return [(n, at, txid) for n, segment in enumerate(self.segments) for at in spends_of(segment.table, txid)]
+    def _children_of(self, late: dict[bytes, int]) -> list[tuple[int, int, bytes]]:
+        """(segment, input, txid) of every input that spends an output of one of `late`."""
+        if self._children is not None:
+            index = self._children
+            return [(number, at, txid) for txid in late if txid in index for number, at in index[txid]]
+        words = np.frombuffer(b"".join([txid[:8] for txid in late]), "<u8")
+        found = []
+        for number, segment in enumerate(self.segments):
+            for at in np.flatnonzero(_among(segment.table.prev_words, words)).tolist():
+                txid = segment.table.ins["prevout"][at].tobytes()[:32]
+                if txid in late:
+                    found.append((number, at, txid))
+        return found
 
-    def _indexed(self, late: dict[bytes, int]) -> list[tuple[int, int, bytes]]:
-        """The same through an index over all inputs, for many late transactions or many small segments."""
-        if self._by_prev_txid is None:
-            self._by_prev_txid = {}
-            for number, segment in enumerate(self.segments):
-                self._index_prevouts(number, segment.table.prevouts())
-        index = self._by_prev_txid
-        return [(number, at, txid) for txid in late if txid in index for number, at in index[txid]]
+    def _index_children(self, number: int) -> None:
+        assert self._children is not None
+        for at, prevout in enumerate(self.segments[number].table.prevouts()):
+            self._children.setdefault(prevout[:32], []).append((number, at))
 
-    def _double_spends(self, index: int, prevouts: list[bytes], owners: np.ndarray) -> list[Rewire]:
+    def _double_spends(self, number: int, owners: np.ndarray) -> list[Rewire]:
         """Of several transactions that spend one outpoint, all but the first in block order find it spent."""
+        if self._spenders is None:
+            if len(self.segments) <= FEW_SEGMENTS and not self._may_clash(number):
+                return []
+            self._spenders = {}
+            rewires = []
+            for earlier in range(number):
+                segment = self.segments[earlier]
+                rewires += self._index_spenders(earlier, np.repeat(segment.positions, segment.table.rows["n_in"]))
+            return rewires + self._index_spenders(number, owners)
+        return self._index_spenders(number, owners)
+
+    def _may_clash(self, number: int) -> bool:
+        """Whether the new segment may spend an outpoint twice, or one that another segment spends."""
+        words = self.segments[number].table.outpoint_words
+        if len(np.unique(words)) != len(words):
+            return True
+        return any(_among(other.table.outpoint_words, words).any() for other in self.segments[:number])
+
+    def _index_spenders(self, number: int, owners: np.ndarray) -> list[Rewire]:
         spenders = self._spenders
-        before = len(spenders)
+        assert spenders is not None
         rewires: list[Rewire] = []
-        entries = zip(owners.tolist(), prevouts, strict=True)
-        if before == 0 and len(set(prevouts)) == len(prevouts):
-            spenders.update({prevout: (owner, index, at) for at, (owner, prevout) in enumerate(entries)})
-            return rewires
-        for at, (owner, prevout) in enumerate(entries):
-            first = spenders.setdefault(prevout, (owner, index, at))
-            if first == (owner, index, at) or first[0] == owner:
-                continue  # within one transaction it is CheckTransaction's matter
+        prevouts = self.segments[number].table.prevouts()
+        for at, (owner, prevout) in enumerate(zip(owners.tolist(), prevouts, strict=True)):
+            first = spenders.setdefault(prevout, (owner, number, at))
+            if first[0] == owner:
+                continue  # its own entry; within one transaction it is CheckTransaction's matter
             if first[0] < owner:
-                loser = (index, at)
+                loser = (number, at)
             else:
-                spenders[prevout] = (owner, index, at)
+                spenders[prevout] = (owner, number, at)
                 loser = first[1:]
-            self.segments[loser[0]].source[loser[1]] = SPENT_BEFORE
-            rewires.append(Rewire(loser[0], loser[1], SPENT_BEFORE))
+            segment = self.segments[loser[0]]
+            if segment.source[loser[1]] != SPENT_BEFORE:
+                segment.source[loser[1]] = SPENT_BEFORE
+                rewires.append(Rewire(loser[0], loser[1], SPENT_BEFORE))
         return rewires

@@ -141,7 +141,7 @@ class ChainstateActor:
     def peek(
         self, outpoints: bytes, version: tuple[int, int]
     ) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]] | None:
-        """What the coins cache holds of joined outpoints: (their indices, a packed CoinBatch); None for nothing."""
+        """What the coins cache holds of joined outpoints: (their indices, a packed CoinBatch); None if it is empty."""
         self._counts["peeks"] += 1
         cache = self._cache
         if not len(cache):
@@ -151,10 +151,8 @@ class ChainstateActor:
                 raise StaleView("the tip has moved")
             split = (outpoints[at : at + OUTPOINT] for at in range(0, len(outpoints), OUTPOINT))
             found = [(i, coin) for i, coin in enumerate(map(cache.peek, split)) if coin is not None]
-        if not found:
-            return None
         self._counts["peek_hits"] += len(found)
-        return np.array([i for i, _ in found]), pack_batch(CoinBatch.of_coins([coin for _, coin in found]))
+        return np.array([i for i, _ in found], np.int64), pack_batch(CoinBatch.of_coins([coin for _, coin in found]))
 
     @ray.method(concurrency_group="read")
     @answers

@@ -17,10 +17,11 @@ from actors.pool import WorkerPool
 from actors.prefetch import Prefetch, PrefetchPeers
 from actors.template import RESEND
 from models.collection import TxCollection
-from models.consensus.context import BlockContext, Tip
+from models.consensus.context import BlockContext, Tip, TipVersion
 from models.consensus.layout import Rewire
 from models.consensus.table import TxTable
 from models.consensus.verdict import Kind, Verdict
+from models.declared_block import match_block
 from models.drafts import Op
 from models.errors import Busy, ClientError, CollectionLost, StaleView, WorkerLost
 from models.messages import Answer, FlatTip, pack_batch, pack_verdict, unwrap
@@ -95,7 +96,8 @@ class CollectionActor:
     async def tip_moved(self, tip: FlatTip) -> None:
         """What was observed of the old tip is dropped; the declaration that prefetches begins again."""
         for entry in self._entries.values():
-            if entry.prefetch is not None:
+            version = entry.collection.version
+            if entry.prefetch is not None and (version is None or version < TipVersion(tip[2], tip[3])):
                 entry.collection.drop_observations()
                 entry.prefetch.restart()
 
@@ -251,21 +253,47 @@ class CollectionActor:
             return pack_verdict(Verdict.missing_txs())
         if entry.prefetch is not None:
             entry.prefetch.pause()
-        flat = await self._check(entry, prevhash, coinbase, now, mode)
+        flat = await self._check(entry, "check", prevhash, coinbase, now, mode)
         self._touch()
         entry.verdicts += 1
         self._counts["verdicts"] += 1
         return self._with_template(entry, flat, begun)
 
-    async def _check(
-        self, entry: _Entry, prevhash: bytes, coinbase: bytes | None, now: int | None, mode: str | None
-    ) -> tuple[Any, ...]:
+    @answers
+    async def check_block(
+        self,
+        key: str,
+        raw: bytes,
+        check_pow: bool,
+        check_merkle_root: bool,
+        now: int | None = None,
+        mode: str | None = None,
+    ) -> tuple[Any, ...] | None:
+        """The verdict that `TemplateActor.check_block` gives on a block, with what was learned for this declaration; None
+        if the block is not made of the declared transactions. Those that were missing are taken from it."""
+        self._touch()
+        entry = self._entry(key)
+        declared = match_block(entry.collection, raw)
+        if declared is None:
+            return None
+        if declared.missing:
+            self._supply(entry, declared.missing)
+        if entry.prefetch is not None:
+            entry.prefetch.pause()
+        header, coinbase = declared.header.serialize(), declared.coinbase.raw
+        flat = await self._check(entry, "check_declared", header, coinbase, check_pow, check_merkle_root, now, mode)
+        self._touch()
+        entry.verdicts += 1
+        self._counts["verdicts"] += 1
+        return flat
+
+    async def _check(self, entry: _Entry, method: str, *args: Any) -> tuple[Any, ...]:
         """Asks the template actor; one that does not know the story, or died, is told all of it once more."""
         for _ in range(3):
             template = entry.template
             if template is not None:
                 try:
-                    answer = unwrap(await template.check.remote(entry.story, entry.seq, prevhash, coinbase, now, mode))
+                    answer = unwrap(await getattr(template, method).remote(entry.story, entry.seq, *args))
                     if answer != RESEND:
                         return answer
                 except ray.exceptions.RayActorError:
@@ -328,6 +356,14 @@ class CollectionActor:
             root = path_root(solved.txid, path)
             header = BlockHeader(version, header.prev_hash, root, time_, header.bits, nonce)
         return serialize_block(header, [coinbase, *entry.collection.raws()])
+
+    @answers
+    async def transactions(self, key: str) -> bytes:
+        """All transactions of a complete declaration in block order, joined: what stands behind a block's coinbase."""
+        entry = self._entry(key)
+        if not entry.collection.complete:
+            raise ClientError("transactions are missing")
+        return b"".join(entry.collection.raws())
 
     def _path(self, entry: _Entry) -> list[bytes]:
         txids: dict[int, bytes] = {}

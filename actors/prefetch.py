@@ -6,6 +6,7 @@ the check reads the rest. After every wait it looks again whether it is still wa
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +22,8 @@ from models.errors import StaleView, TxCollectionError
 from models.messages import pack_batch, pack_tip, unpack_batch, unwrap
 
 __all__ = ["Prefetch", "PrefetchPeers"]
+
+log = logging.getLogger("txcollection")
 
 
 class PrefetchPeers:
@@ -94,6 +97,9 @@ class Prefetch:
                 await asyncio.sleep(0.005)
             except (TxCollectionError, ray.exceptions.RayError) as error:
                 self._collection.stop_speculation(f"{type(error).__name__}: {error}")
+            except Exception as error:  # a bug of ours ends speculation too; the check does without
+                log.exception("prefetch ended")
+                self._collection.stop_speculation(f"{type(error).__name__}: {error}")
             if not self._restart and not self._closed:
                 self.idle.set()
                 await self._more.wait()
@@ -109,10 +115,9 @@ class Prefetch:
         if collection.version != tip.version:
             collection.start(tip.version, bip30)
         self._tell([("tip", tuple(tip.version), flags)])
-        await self._peek(tip)
         while not self._stopped:
             await self._read(tip)
-            await self._scripts(flags)
+            await self._scripts(tip, flags)
             if self._stopped or not collection.idle:
                 continue
             self.idle.set()
@@ -128,15 +133,18 @@ class Prefetch:
             version = tuple(tip.version)
             found = unwrap(await self._peers.chainstate.peek.remote(b"".join(outpoints), version))
             if found is None or self._stopped:
-                return
+                return  # the cache is empty
             at, flat = found
             batch = unpack_batch(flat)
+            if not len(batch):
+                continue
             if self._collection.take_cached(segment, inputs[at], batch, tip.version):
                 self.counts["cache_hits"] += len(batch)
                 self._tell([("coins", segment, inputs[at], pack_batch(batch), version)])
 
     async def _read(self, tip: Tip) -> None:
         """Empties the queue, a few requests at a time; all of them are answered when it returns."""
+        await self._peek(tip)
         running: set[asyncio.Task[None]] = set()
         try:
             while not self._stopped:
@@ -180,8 +188,8 @@ class Prefetch:
         states = np.array([PROBE_PRESENT if hits[p] else PROBE_ABSENT for p in batch.inputs.tolist()], np.uint8)
         self._tell([("probes", batch.inputs, states, tuple(version))])
 
-    async def _scripts(self, flags: int) -> None:
-        """Verifies scripts whose coins have come in."""
+    async def _scripts(self, tip: Tip, flags: int) -> None:
+        """Verifies scripts whose coins have come in; reads of what is supplied meanwhile go first."""
         settings = self._peers.settings
         if settings["speculate_scripts"] != "on":
             return
@@ -189,6 +197,8 @@ class Prefetch:
             jobs = self._collection.script_jobs(segment)
             running: set[asyncio.Task[None]] = set()
             for chunk in _chunks(jobs, settings["batch_script_inputs"]):
+                if not self._collection.idle:
+                    await self._read(tip)
                 if self._stopped:
                     break
                 running.add(asyncio.create_task(self._verify(chunk, flags)))

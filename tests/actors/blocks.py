@@ -78,12 +78,7 @@ def _serialise(
     ins = b"".join(prevout + compact_size(len(sig)) + sig + pack("<I", sequence) for prevout, sig, sequence in inputs)
     outs = b"".join(pack("<q", value) + compact_size(len(script)) + script for value, script in outputs)
     return (
-        pack("<i", version)
-        + compact_size(len(inputs))
-        + ins
-        + compact_size(len(outputs))
-        + outs
-        + pack("<I", locktime)
+        pack("<i", version) + compact_size(len(inputs)) + ins + compact_size(len(outputs)) + outs + pack("<I", locktime)
     )
 
 
@@ -183,6 +178,8 @@ def mine(
     return TestBlock(raw, height, time, everything)
 
 
-def on_top(parent: TestBlock, transactions: Sequence[Tx] = (), *, first: Tx | None = None, fees: int = 0, tag: bytes = b"") -> TestBlock:
+def on_top(
+    parent: TestBlock, transactions: Sequence[Tx] = (), *, first: Tx | None = None, fees: int = 0, tag: bytes = b""
+) -> TestBlock:
     """The next block after another one."""
     return mine(parent.hash, parent.height + 1, parent.time + SPACING, transactions, first=first, fees=fees, tag=tag)

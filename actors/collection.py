@@ -269,15 +269,15 @@ class CollectionActor:
         now: int | None = None,
         mode: str | None = None,
     ) -> tuple[Any, ...] | None:
-        """The verdict that `TemplateActor.check_block` gives on a block, with what was learned for this declaration; None
-        if the block is not made of the declared transactions. Those that were missing are taken from it."""
+        """The verdict that `TemplateActor.check_block` gives on a block, with what was learned for this declaration;
+        None if the block is not made of the declared transactions. Those that were missing are taken from it."""
         self._touch()
         entry = self._entry(key)
         declared = match_block(entry.collection, raw)
         if declared is None:
             return None
         if declared.missing:
-            self._supply(entry, declared.missing)
+            self._supply(entry, [*declared.missing])
         if entry.prefetch is not None:
             entry.prefetch.pause()
         header, coinbase = declared.header.serialize(), declared.coinbase.raw

@@ -6,6 +6,7 @@ from typing import Any
 from actors.reading import Reading
 from models.consensus import reasons as r
 from models.consensus.context import BlockContext
+from models.consensus.failure import Failure
 from models.consensus.params import ChainParams
 from models.consensus.reasons import Category
 from models.consensus.whole_block import (
@@ -17,6 +18,7 @@ from models.consensus.whole_block import (
 from models.errors import StaleView
 from models.messages import unwrap
 from models.wire.block import decode_block
+from models.wire.hashes import to_display
 
 __all__ = ["Submission"]
 
@@ -24,23 +26,28 @@ __all__ = ["Submission"]
 class Submission:
     """One submission at a time: whoever makes it holds the lock of all of them."""
 
-    def __init__(self, chainstate: Any, reading: Reading, params: ChainParams):
+    def __init__(self, chainstate: Any, reading: Reading, params: ChainParams, complete: bool = True):
+        """`complete`: a coinbase without its witness reserved value is given it, as Core's RPC does."""
+        self.debug = ""  # Core's text beside the reason of the last answer
         self._chainstate = chainstate
         self._reading = reading
         self._params = params
-        self._outcome: dict[bytes, str] = {}  # blocks found invalid on the way -> reason
+        self._complete = complete
+        self._outcome: dict[bytes, Failure] = {}  # blocks found invalid on the way
 
     async def submit(self, raw: bytes, now: int) -> str | None:
         """Core's answer to `submitblock`: None for a new tip, or the reason. Raises DecodeError."""
         block = await asyncio.to_thread(decode_block, raw)
         header = block.header
         refusal, stored, context = unwrap(await self._chainstate.look_up.remote(header.serialize()))
-        if context is not None:
+        if context is not None and self._complete:
             block = with_reserved_value(block, context)
         failure, rows = await asyncio.to_thread(check_before_context, block, self._params)
         if failure:
-            return failure.reason.text
+            return self._refused(failure)
         if refusal:
+            if refusal == r.DUPLICATE_INVALID.text:
+                self.debug = f"block {to_display(header.hash)} was previously marked invalid"
             return refusal
         if stored:
             await self.activate(now)  # harmless: it was seen before, or the tip was taken back by hand
@@ -48,17 +55,21 @@ class Submission:
         assert context is not None
         bad_header, bad_body = check_in_context_of_parent(block, rows, context, now)
         if bad_header:
-            return bad_header.reason.text
+            return self._refused(bad_header)
         if bad_body:
             if bad_body.reason.category is not Category.MUTATED:
                 unwrap(await self._chainstate.mark_failed.remote(header.serialize()))
-            return bad_body.reason.text
+            return self._refused(bad_body)
         unwrap(await self._chainstate.store_block.remote(block.raw))
         await self.activate(now)
         if header.hash in self._outcome:
-            return self._outcome[header.hash]
+            return self._refused(self._outcome[header.hash])
         info = unwrap(await self._chainstate.block_info.remote(header.hash))
         return None if info and info["active"] else r.INCONCLUSIVE.text
+
+    def _refused(self, failure: Failure) -> str:
+        self.debug = failure.debug
+        return failure.reason.text
 
     async def activate(self, now: int) -> int:
         """Steps towards the branch with most work until it is the active one, judging each block on the way."""
@@ -84,5 +95,5 @@ class Submission:
         if judgement.failure is None:
             unwrap(await self._chainstate.connect.remote(block_hash, tuple(context.tip.version)))
             return
-        self._outcome[block_hash] = judgement.failure.reason.text
+        self._outcome[block_hash] = judgement.failure
         unwrap(await self._chainstate.mark_failed.remote(block.header.serialize()))

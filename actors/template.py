@@ -8,6 +8,7 @@ parse of four megabytes never stands in a declaration's way.
 import asyncio
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,10 +20,13 @@ from actors.reading import Reading
 from actors.submission import Submission
 from models.assembly import RESERVED_SIGOPS, RESERVED_WEIGHT
 from models.consensus import reasons as r
-from models.consensus.check import BlockJudgement, check_block_draft
+from models.consensus.block_checks import check_merkle_root as check_root
+from models.consensus.block_checks import check_proof
+from models.consensus.check import BlockJudgement, Steps, check_block_draft
 from models.consensus.coinbase import dummy_coinbase
 from models.consensus.context import BlockContext, Tip
 from models.consensus.draft import BlockDraft
+from models.consensus.failure import Failure
 from models.consensus.layout import BlockLayout
 from models.consensus.params import MAX_FUTURE_BLOCK_TIME, ChainParams, get_params
 from models.consensus.table import TxTable
@@ -259,26 +263,68 @@ class TemplateActor:
         params = await self._chain_params()
         inline = (mode or self._settings["script_mode"]) == "inline"
 
-        async def check() -> Verdict:
-            for _ in range(TIP_RETRIES):
-                begun = time.perf_counter()
-                tip = self._tips.read()
-                try:
-                    context = await self._context_of(tip)
-                    steps = check_whole_block(
-                        block, context, params, self._now(now), check_pow, check_merkle_root, inline
-                    )
-                    judgement = await self._reading.drive(steps, tip)
-                except StaleView:
-                    await asyncio.sleep(0.001)
-                    continue
-                if self._tips.read().version == tip.version:
-                    return await self._verdict_on_block(judgement, block.header.prev_hash, tip, begun)
-            return await self._not_best(block.header.prev_hash, self._tips.read())
+        def steps(context: BlockContext) -> Steps:
+            return check_whole_block(block, context, params, self._now(now), check_pow, check_merkle_root, inline)
 
-        verdict = await self._deadline(check())
+        verdict = await self._deadline(self._check_on_tip(steps, block.header.prev_hash))
         self._count(verdict)
         return pack_verdict(verdict)
+
+    @answers
+    async def check_declared(
+        self,
+        key: str,
+        seq: int,
+        header: bytes,
+        coinbase: bytes,
+        check_pow: bool,
+        check_merkle_root: bool,
+        now: int | None = None,
+        mode: str | None = None,
+    ) -> tuple[Any, ...] | str | None:
+        """`check_block` on a block with this header and coinbase whose other transactions are a complete declaration's,
+        of which `seq` messages were sent; or RESEND. None: the block's own bytes are needed (a signet solution)."""
+        slot = await self._slot(key, seq)
+        if slot is None:
+            return RESEND
+        params = await self._chain_params()
+        if check_pow and params.signet_challenge is not None:
+            return None
+        self._counts["checks"] += 1
+        parsed, first = BlockHeader.parse(header), decode_transaction(coinbase)
+        inline = (mode or self._settings["script_mode"]) == "inline"
+        draft, witness_root = slot.draft, slot.witness_root
+
+        def before(rows: np.ndarray) -> Failure | None:
+            failure = check_proof(parsed, params) if check_pow else None
+            if failure is None and check_merkle_root:
+                txids = np.ascontiguousarray(rows["txid"]).tolist()
+                failure = check_root(parsed, *merkle_root(txids))
+            return failure
+
+        def steps(context: BlockContext) -> Steps:
+            return check_block_draft(draft, parsed, first, context, self._now(now), witness_root, inline, before)
+
+        verdict = await self._deadline(self._check_on_tip(steps, parsed.prev_hash))
+        if draft.nbytes > self._settings["collection_budget"]:
+            draft.forget_coins()
+        self._count(verdict)
+        return pack_verdict(verdict)
+
+    async def _check_on_tip(self, steps: Callable[[BlockContext], Steps], prevhash: bytes) -> Verdict:
+        """Drives the check of a whole block on the tip as it is now; again if the tip moves meanwhile."""
+        for _ in range(TIP_RETRIES):
+            begun = time.perf_counter()
+            tip = self._tips.read()
+            try:
+                context = await self._context_of(tip)
+                judgement = await self._reading.drive(steps(context), tip)
+            except StaleView:
+                await asyncio.sleep(0.001)
+                continue
+            if self._tips.read().version == tip.version:
+                return await self._verdict_on_block(judgement, prevhash, tip, begun)
+        return await self._not_best(prevhash, self._tips.read())
 
     async def _verdict_on_block(self, judgement: BlockJudgement, prevhash: bytes, tip: Tip, begun: float) -> Verdict:
         failure = judgement.failure
@@ -290,7 +336,13 @@ class TemplateActor:
         return _with_timings(Verdict.of_failure(failure, judgement.rows), judgement, begun)
 
     @answers
-    async def assemble(self, coinbase: bytes | None, now: int | None = None) -> tuple[Any, ...]:
+    async def assemble(
+        self,
+        coinbase: bytes | None,
+        now: int | None = None,
+        reserved_weight: int = RESERVED_WEIGHT,
+        reserved_sigops: int = RESERVED_SIGOPS,
+    ) -> tuple[Any, ...]:
         """A block of our own from the mempool, checked like any other (Core: `CreateNewBlock`): a packed verdict whose
         template is (header, coinbase, coinbase path, earliest time, latest time, fees, raw transactions, fee and sigop
         cost of each)."""
@@ -300,7 +352,7 @@ class TemplateActor:
             tip = self._tips.read()
             try:
                 context = await self._context_of(tip)
-                chosen = unwrap(await self._mempool.choose.remote(RESERVED_WEIGHT, RESERVED_SIGOPS, refused))
+                chosen = unwrap(await self._mempool.choose.remote(reserved_weight, reserved_sigops, refused))
                 verdict = await self._assembled(chosen, context, coinbase, now)
             except StaleView:
                 await asyncio.sleep(0.001)
@@ -362,6 +414,16 @@ class TemplateActor:
         params = await self._chain_params()
         async with self._submitting:
             return await Submission(self._chainstate, self._reading, params).submit(raw, self._now(now))
+
+    @answers
+    async def submit_as_is(self, raw: bytes, now: int | None = None) -> tuple[str | None, str]:
+        """`submit_block` with Core's debug text, and without giving the coinbase a reserved value that it lacks (Core:
+        the IPC interface's submitBlock)."""
+        params = await self._chain_params()
+        async with self._submitting:
+            submission = Submission(self._chainstate, self._reading, params, complete=False)
+            reason = await submission.submit(raw, self._now(now))
+            return reason, submission.debug
 
     @answers
     async def activate(self, now: int | None = None) -> int:

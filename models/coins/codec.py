@@ -4,6 +4,8 @@ Pure functions on bytes. `decode_coin` runs once per coin read, thousands of tim
 its VARINTs are written out. Nothing here knows of LevelDB or of files.
 """
 
+import numpy as np
+
 from models.coins.coin import Coin
 from models.errors import StoreCorrupt
 
@@ -11,6 +13,7 @@ __all__ = [
     "COIN_PREFIX",
     "MAX_SCRIPT_SIZE",
     "coin_key",
+    "coin_keys",
     "compress_amount",
     "compress_script",
     "decode_coin",
@@ -33,6 +36,8 @@ UINT64_MAX = 0xFFFF_FFFF_FFFF_FFFF
 
 OUTPOINT_SIZE = 36
 TXID_SIZE = 32
+ONE_DIGIT = 0x80  # the first numbers whose VARINT takes two digits, and three
+TWO_DIGITS = 0x4080
 KEY_SIZE = 8  # of an obfuscation key, in bytes
 
 FIELD_PRIME = 2**256 - 2**32 - 977  # of secp256k1 (SEC 2, 2.4.1)
@@ -194,6 +199,41 @@ def coin_key(outpoint: bytes) -> bytes:
     if vout < 0x80:
         return COIN_PREFIX + outpoint[: TXID_SIZE + 1]
     return COIN_PREFIX + outpoint[:TXID_SIZE] + write_varint(vout)
+
+
+def coin_keys(outpoints: bytes) -> tuple[list[bytes], list[int]]:
+    """Database keys of joined outpoints, in their order, and the order in which the database holds them.
+
+    Made in columns, for the 17,000 keys of a full block; the second list is only good for reading neighbours together.
+    """
+    table = np.frombuffer(outpoints, np.uint8).reshape(-1, OUTPOINT_SIZE)
+    vouts = np.ascontiguousarray(table[:, TXID_SIZE:]).view("<u4").reshape(-1)
+    words = np.ascontiguousarray(table[:, :8]).view(">u8").reshape(-1)
+    order = np.lexsort((vouts, words)).tolist()
+    if (vouts < ONE_DIGIT).all():
+        return _keys_of_width(table, [vouts]), order
+    keys: list[bytes] = [b""] * len(table)
+    one, more = vouts < ONE_DIGIT, vouts >= TWO_DIGITS
+    two = ~one & ~more
+    high = (vouts[two] >> 7) - 1 | 0x80
+    for which, digits in ((one, [vouts[one]]), (two, [high, vouts[two] & 0x7F])):
+        for i, key in zip(np.flatnonzero(which).tolist(), _keys_of_width(table[which], digits), strict=True):
+            keys[i] = key
+    for i in np.flatnonzero(more).tolist():
+        keys[i] = coin_key(table[i].tobytes())
+    return keys, order
+
+
+def _keys_of_width(table: np.ndarray, digits: list[np.ndarray]) -> list[bytes]:
+    """Keys whose output number takes len(digits) bytes."""
+    width = 1 + TXID_SIZE + len(digits)
+    rows = np.empty((len(table), width), np.uint8)
+    rows[:, 0] = COIN_PREFIX[0]
+    rows[:, 1 : 1 + TXID_SIZE] = table[:, :TXID_SIZE]
+    for place, digit in enumerate(digits):
+        rows[:, 1 + TXID_SIZE + place] = digit
+    blob = rows.tobytes()
+    return [blob[at : at + width] for at in range(0, len(blob), width)]
 
 
 def outpoint_of_key(key: bytes) -> bytes:

@@ -6,12 +6,12 @@ cannot. A read never mixes two tips: it works on one immutable state from beginn
 """
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
 
-from models.coins.codec import coin_key, encode_coin, obfuscate
+from models.coins.codec import coin_key, coin_keys, encode_coin, obfuscate
 from models.coins.coin import Coin
 from models.coins.columns import CoinBatch, decode_batch
 from models.consensus.context import Tip, TipVersion
@@ -22,6 +22,8 @@ __all__ = ["FollowingView"]
 
 MAX_OVERLAY = 200_000  # entries; a block changes about 15,000 coins
 SMALLEST_SHARE = 4  # keys for one thread: fewer are not worth handing over
+FEW_KEYS = 64  # up to here somebody waits for a handful of coins, and each may be a disk's seek away
+WARM_SHARE = 64  # keys for one thread of a large request, which keeps many reads under way anyway
 
 _NOTHING: Mapping[bytes, bytes | None] = MappingProxyType({})
 
@@ -57,49 +59,48 @@ class FollowingView:
         state = self._state
         return state.version if state else None
 
-    def read(self, outpoints: Sequence[bytes], tip: Tip) -> CoinBatch:
-        """Observations of outpoints (36 bytes each) at `tip`, in their order.
+    def read(self, outpoints: bytes | Sequence[bytes], tip: Tip) -> CoinBatch:
+        """Observations of outpoints (36 bytes each, joined or one by one) at `tip`, in their order.
 
         Raises StaleView if the database is not at that tip, CoinsReadError if a read failed.
         """
         state = self._at(tip)
-        keys = [coin_key(outpoint) for outpoint in outpoints]
+        blob = outpoints if isinstance(outpoints, bytes) else b"".join(outpoints)
+        keys, order = coin_keys(blob)
         self.reads += 1
         self.keys += len(keys)
         try:
-            return decode_batch(self._lookup(state, keys), state.reader.xor_key)
+            return decode_batch(self._lookup(state, keys, order), state.reader.xor_key)
         except StoreCorrupt as error:
             raise CoinsReadError(f"{self._path}: {error}") from None
 
-    def _lookup(self, state: _State, keys: list[bytes]) -> list[bytes | None]:
+    def _lookup(self, state: _State, keys: list[bytes], order: list[int]) -> list[bytes | None]:
         changes = state.changes
-        if not changes:
-            return self._get(state.reader, keys)
         values: list[bytes | None] = [None] * len(keys)
-        below = []
-        for i, key in enumerate(keys):
-            if key in changes:
-                values[i] = changes[key]
-            else:
-                below.append(i)
-        for i, value in zip(below, self._get(state.reader, [keys[i] for i in below]), strict=True):
-            values[i] = value
-        return values
-
-    def _get(self, reader: CoinsReader, keys: list[bytes]) -> list[bytes | None]:
-        """In key order, so that neighbours in the database are read together; spread over the threads."""
-        if self._pool is None or len(keys) <= SMALLEST_SHARE:
-            return reader.multi_get(keys)
-        order = sorted(range(len(keys)), key=keys.__getitem__)
-        share = max(SMALLEST_SHARE, -(-len(keys) // self._threads))
-        shares = [order[at : at + share] for at in range(0, len(order), share)]
-        values: list[bytes | None] = [None] * len(keys)
-        for part, got in zip(
-            shares, self._pool.map(lambda part: reader.multi_get([keys[i] for i in part]), shares), strict=True
-        ):
+        below = order
+        if changes:
+            below = []
+            for i in order:
+                if keys[i] in changes:
+                    values[i] = changes[keys[i]]
+                else:
+                    below.append(i)
+        for part, got in self._get(state.reader, keys, below):
             for i, value in zip(part, got, strict=True):
                 values[i] = value
         return values
+
+    def _get(
+        self, reader: CoinsReader, keys: list[bytes], order: list[int]
+    ) -> Iterable[tuple[list[int], list[bytes | None]]]:
+        """In key order, so that neighbours in the database are read together; spread over the threads."""
+        if self._pool is None or len(order) <= SMALLEST_SHARE:
+            return [(order, reader.multi_get([keys[i] for i in order]))]
+        smallest = SMALLEST_SHARE if len(order) <= FEW_KEYS else WARM_SHARE
+        share = max(smallest, -(-len(order) // self._threads))
+        shares = [order[at : at + share] for at in range(0, len(order), share)]
+        got = self._pool.map(lambda part: reader.multi_get([keys[i] for i in part]), shares)
+        return zip(shares, got, strict=True)
 
     def _at(self, tip: Tip) -> _State:
         state = self._state

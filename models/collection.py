@@ -20,7 +20,7 @@ from models.wire.hashes import ZERO_HASH, from_display, to_display
 from models.wire.merkle import merkle_root
 from models.wire.transaction import decode_transaction
 
-__all__ = ["COLLECTION_BUDGET", "PrefetchBatch", "TxCollection", "parse_wtxids"]
+__all__ = ["COLLECTION_BUDGET", "PrefetchBatch", "TxCollection", "check_wtxids", "parse_wtxids"]
 
 COLLECTION_BUDGET = 8 * 1024 * 1024  # bytes, queue and observations together (SPEC 1.8)
 QUEUED_INPUT = 36  # bytes that one queued outpoint is charged
@@ -46,13 +46,20 @@ def parse_wtxids(wtxids: Sequence[str]) -> list[bytes]:
         hashes = None
     if hashes is None:
         hashes = [from_display(wtxid, "wtxid") for wtxid in wtxids]
+    check_wtxids(hashes)
+    return hashes
+
+
+def check_wtxids(hashes: Sequence[bytes]) -> None:
+    """The checks of a declaration's list that is in internal order already. Raises ClientError with Core's text."""
+    if len(hashes) > MAX_COLLECTION_TXS:
+        raise ClientError(f"too many wtxids ({len(hashes)} > {MAX_COLLECTION_TXS})")
     if len(set(hashes)) != len(hashes):
         seen: set[bytes] = set()
         for wtxid in hashes:
             if wtxid in seen:
                 raise ClientError(f"duplicate wtxid {to_display(wtxid)}")
             seen.add(wtxid)
-    return hashes
 
 
 @dataclass(frozen=True, slots=True)

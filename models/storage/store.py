@@ -167,6 +167,12 @@ class Store:
             )
         self.headers.set_tip(base)
 
+    def reopen_coins(self) -> None:
+        """Closes the coins database and opens it anew, so that none of its files stays mapped. For benches."""
+        self.coins.close()
+        self._coins = None
+        self._coins = CoinsOwner(self.chainstate_path)
+
     def close(self) -> None:
         """Closes everything and gives up the lock. Harmless when closed already."""
         if self._coins is not None:

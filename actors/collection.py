@@ -74,6 +74,7 @@ class CollectionActor:
         self._beating: asyncio.Task[None] | None = None
         self._sweeping: asyncio.Task[None] | None = None
         self._counts = {"opened": 0, "closed": 0, "verdicts": 0, "errors": 0}
+        self._id = ray.get_runtime_context().get_actor_id()  # begins every story, so that it ends with this actor
 
     def _report(self, worker: Any, why: str) -> None:
         if self._supervisor is not None:
@@ -141,7 +142,7 @@ class CollectionActor:
         split = [wtxids[at : at + 32] for at in range(0, len(wtxids), 32)]
         collection = TxCollection(split, self._settings["collection_budget"])
         _, _, flags = await self._current_brief()
-        entry = _Entry(key, client, collection, set(), key)
+        entry = _Entry(key, client, collection, set(), f"{self._id}/{key}")
         answer: Answer = ("ok", None)
         reference = None
         if split:
@@ -323,7 +324,7 @@ class CollectionActor:
                 ops.append(("scripts", collection.verified.nonzero()[0], collection.script_flags))
         if entry.template is not None and entry.template == self._template:
             entry.template.forget.remote(entry.story)
-        entry.story = f"{entry.key}#{time.monotonic_ns()}"  # a name that no late message bears
+        entry.story = f"{self._id}/{entry.key}#{time.monotonic_ns()}"  # a name that no late message bears
         entry.template = None
         entry.seq = 0
         self._tell(entry, ops)

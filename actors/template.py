@@ -83,6 +83,9 @@ class TemplateActor:
         self._chainstate = directory["chainstate"]
         self._mempool = directory["mempool"]
         self._collections = directory["collection"]
+        owners = {collection._actor_id.hex() for collection in self._collections}
+        for story in [story for story in self._drafts if story.partition("/")[0] not in owners]:
+            await self.forget(story)  # its actor died
         self._reading.chainstate = self._chainstate
         self._reading.fetch.set_members(directory["fetch"])
         self._reading.script.set_members(directory["script"])

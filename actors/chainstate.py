@@ -197,6 +197,14 @@ class ChainstateActor:
         with self._lock:
             self._cache.clear()
 
+    @ray.method(concurrency_group="write")
+    @answers
+    def reopen(self) -> None:
+        """Empties the coins cache and opens the database anew, so that its files can leave the page cache."""
+        with self._lock:
+            self._cache.clear()
+            self._store.reopen_coins()
+
     # Changes ----------------------------------------------------------------------------------------------------
 
     @ray.method(concurrency_group="write")
@@ -273,7 +281,7 @@ class ChainstateActor:
         self._tip_file.publish(self._chain.tip)
         tip, context = pack_tip(self._chain.tip), self._chain.context()
         for template in self._templates:
-            template.tip_moved.remote(tip, context)
+            template.tip_moved.remote(tuple(self._chain.tip.version), tip, context, [], [])
         if self._mempool is not None:
             self._mempool.tip_moved.remote(tip, context, True, None)
 
@@ -288,7 +296,7 @@ class ChainstateActor:
             worker.tip_moved.remote(tuple(delta.before), tip, spent, changes)
         context = ray.put(self._chain.context())
         for template in self._templates:
-            template.tip_moved.remote(tip, context)
+            template.tip_moved.remote(tuple(delta.before), tip, context, spent, changes)
         if self._mempool is not None:
             self._mempool.tip_moved.remote(tip, context, delta.connected, self._chain.body(delta.block_hash))
         for follower in self._followers:

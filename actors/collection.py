@@ -143,13 +143,13 @@ class CollectionActor:
         collection = TxCollection(split, self._settings["collection_budget"])
         _, _, flags = await self._current_brief()
         entry = _Entry(key, client, collection, set(), f"{self._id}/{key}")
+        self._tell(entry, [("open", wtxids)])
         answer: Answer = ("ok", None)
         reference = None
         if split:
             reference = self._peers.mempool.lookup.remote(wtxids, flags)
             answer = await reference
         known = unwrap(answer)
-        ops: list[Op] = [("open", len(split), collection.witness_root)]
         if known is not None:
             positions = known["positions"]
             table = TxTable.from_columns(known)
@@ -158,11 +158,10 @@ class CollectionActor:
             verified = positions[known["verified"]] + 1
             collection.verified[verified] = True
             entry.mempool_positions = set((positions + 1).tolist())
-            ops.append(("add", positions + 1, None, collection.segments[0].source, []))
-            ops.append(("scripts", verified, flags))
+            add: Op = ("add", positions + 1, None, collection.segments[0].source, [])
+            self._tell(entry, [add, ("scripts", verified, flags)], reference)
         self._entries[key] = entry
         self._counts["opened"] += 1
-        self._tell(entry, ops, reference if known is not None else None)
         if takes_slot:
             if collection.complete:
                 self._slot = None  # nothing will be on its way for it
@@ -211,18 +210,21 @@ class CollectionActor:
         """Supplies transactions (SPEC 1.4); the positions still missing afterwards."""
         self._touch()
         entry = self._entry(key)
-        self._supply(entry, raws)
+        ops = self._supply(entry, raws)
+        if ops:
+            self._tell(entry, ops)
+            if entry.prefetch is not None:
+                entry.prefetch.wake()
         return entry.collection.unknown_tx_pos()
 
-    def _supply(self, entry: _Entry, raws: list[bytes | None]) -> None:
+    def _supply(self, entry: _Entry, raws: list[bytes | None]) -> list[Op]:
+        """Takes supplied transactions in; what the template actor must be told of them."""
         records = entry.collection.check_supply(raws)
         arrival = entry.collection.take_supplied(records)
         if arrival.segment is None:
-            return
+            return []
         entry.supplied_bytes += sum(record.nbytes for record in records)
-        self._tell(entry, [self._op_add(entry, arrival.segment, arrival.rewires)])
-        if entry.prefetch is not None:
-            entry.prefetch.wake()
+        return [self._op_add(entry, arrival.segment, arrival.rewires)]
 
     def _op_add(self, entry: _Entry, segment: int, rewires: list[Rewire]) -> Op:
         part = entry.collection.segments[segment]
@@ -248,13 +250,16 @@ class CollectionActor:
         entry = self._entry(key)
         if coinbase is not None:
             decode_transaction(coinbase)  # a client's mistake is answered before anything changes
-        if missing:
-            self._supply(entry, missing)
+        ops = self._supply(entry, missing) if missing else []
         if not entry.collection.complete:
+            if ops:
+                self._tell(entry, ops)
+            if ops and entry.prefetch is not None:
+                entry.prefetch.wake()
             return pack_verdict(Verdict.missing_txs())
         if entry.prefetch is not None:
             entry.prefetch.pause()
-        flat = await self._check(entry, "check", prevhash, coinbase, now, mode)
+        flat = await self._check(entry, "check", ops, prevhash, coinbase, now, mode)
         self._touch()
         entry.verdicts += 1
         self._counts["verdicts"] += 1
@@ -277,24 +282,29 @@ class CollectionActor:
         declared = match_block(entry.collection, raw)
         if declared is None:
             return None
-        if declared.missing:
-            self._supply(entry, [*declared.missing])
+        ops = self._supply(entry, [*declared.missing]) if declared.missing else []
         if entry.prefetch is not None:
             entry.prefetch.pause()
         header, coinbase = declared.header.serialize(), declared.coinbase.raw
-        flat = await self._check(entry, "check_declared", header, coinbase, check_pow, check_merkle_root, now, mode)
+        flat = await self._check(
+            entry, "check_declared", ops, header, coinbase, check_pow, check_merkle_root, now, mode
+        )
         self._touch()
         entry.verdicts += 1
         self._counts["verdicts"] += 1
         return flat
 
-    async def _check(self, entry: _Entry, method: str, *args: Any) -> tuple[Any, ...]:
-        """Asks the template actor; one that does not know the story, or died, is told all of it once more."""
+    async def _check(self, entry: _Entry, method: str, ops: list[Op], *args: Any) -> tuple[Any, ...]:
+        """Asks the template actor, `ops` being the last message; one that does not know the story, or died, is told
+        all of it once more."""
         for _ in range(3):
             template = entry.template
             if template is not None:
+                seq, last = entry.seq, ops
+                entry.seq += bool(ops)
+                ops = []
                 try:
-                    answer = unwrap(await getattr(template, method).remote(entry.story, entry.seq, *args))
+                    answer = unwrap(await getattr(template, method).remote(entry.story, seq, last, *args))
                     if answer != RESEND:
                         return answer
                 except ray.exceptions.RayActorError:
@@ -309,7 +319,7 @@ class CollectionActor:
     def _tell_everything(self, entry: _Entry) -> None:
         """The whole story in one message, to whichever template actor serves now."""
         collection = entry.collection
-        ops: list[Op] = [("open", len(collection), collection.witness_root)]
+        ops: list[Op] = [("open", b"".join(collection.wtxids))]
         for number in range(len(collection.segments)):
             ops.append(self._op_add(entry, number, []))
         if collection.version is not None and collection.script_flags is not None:

@@ -16,12 +16,11 @@ from models.coins.coin import Coin
 from models.coins.following import FollowingView
 from models.consensus.context import TipVersion
 from models.errors import CoinsReadError, TxCollectionError
-from models.messages import FlatTip, pack_batch, unpack_tip
+from models.messages import FlatCoin, FlatTip, pack_batch, unpack_tip
 
 __all__ = ["FetchWorker"]
 
 OUTPOINT = 36
-FlatCoin = tuple[bytes, int, int, bool, bytes]  # outpoint, satoshis, height, coinbase, scriptPubKey
 
 
 class FetchWorker:
@@ -67,11 +66,11 @@ class FetchWorker:
     def _read(self, group: str, outpoints: bytes, tip: FlatTip) -> tuple[np.ndarray, np.ndarray]:
         if self._failures:
             raise CoinsReadError(self._failures.pop())
-        split = [outpoints[at : at + OUTPOINT] for at in range(0, len(outpoints), OUTPOINT)]
+        count = len(outpoints) // OUTPOINT
         self._requests[group] += 1
-        self._keys[group] += len(split)
-        self._largest[group] = max(self._largest[group], len(split))
-        return pack_batch(self._view.read(split, unpack_tip(tip)))
+        self._keys[group] += count
+        self._largest[group] = max(self._largest[group], count)
+        return pack_batch(self._view.read(outpoints, unpack_tip(tip)))
 
     @ray.method(concurrency_group="control")
     def tip_moved(

@@ -70,7 +70,8 @@ class WorkerPool:
             self.requests += 1
             self._busy[worker] = self._busy.get(worker, 0) + 1
             try:
-                answer = await asyncio.wait_for(getattr(worker, method).remote(*args), deadline)
+                async with asyncio.timeout(deadline):
+                    answer = await getattr(worker, method).remote(*args)
                 return unwrap(answer)
             except TimeoutError:
                 if kill_late:

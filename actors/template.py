@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+from ray.exceptions import RayError
 
 from actors.answers import answers
 from actors.pool import WorkerPool
@@ -33,8 +34,8 @@ from models.consensus.table import TxTable
 from models.consensus.verdict import Kind, Verdict
 from models.consensus.whole_block import check_whole_block
 from models.drafts import DraftSlot, Op
-from models.errors import Busy, StaleView
-from models.messages import FlatTip, pack_verdict, unwrap
+from models.errors import Busy, StaleView, TxCollectionError
+from models.messages import FlatCoin, FlatTip, pack_verdict, unwrap
 from models.storage.tipfile import TipReader
 from models.wire.block import BlockHeader, decode_block
 from models.wire.hashes import ZERO_HASH, from_display, to_display
@@ -58,12 +59,13 @@ class TemplateActor:
     def __init__(self, store: str, settings: dict[str, Any]):
         self._settings = settings
         self._tips = TipReader(Path(store))
-        self._reading = Reading(settings, WorkerPool("fetch", self._report), WorkerPool("script", self._report))
+        self._reading = Reading(store, settings, WorkerPool("fetch", self._report), WorkerPool("script", self._report))
         self._supervisor: Any = None
         self._chainstate: Any = None
         self._mempool: Any = None
         self._collections: list[Any] = []
         self._context: BlockContext | None = None
+        self._warming: asyncio.Task[None] | None = None
         self._params: ChainParams | None = None
         self._drafts: dict[str, DraftSlot] = {}
         self._forgotten: OrderedDict[str, None] = OrderedDict()  # a message may come after its story has ended
@@ -89,9 +91,27 @@ class TemplateActor:
         self._reading.chainstate = self._chainstate
         self._reading.fetch.set_members(directory["fetch"])
         self._reading.script.set_members(directory["script"])
+        if self._context is None:
+            self._warming = asyncio.create_task(self._warm_up())
 
-    async def tip_moved(self, tip: FlatTip, context: BlockContext) -> None:
+    async def _warm_up(self) -> None:
+        """Gets the context and opens the handle on the coins before anybody needs them."""
+        try:
+            await self._context_of(self._tips.read())
+            await self._reading.warm_up(self._tips.read())
+        except (TxCollectionError, RayError):
+            pass  # the first check does it
+
+    async def tip_moved(
+        self,
+        before: tuple[int, int],
+        tip: FlatTip,
+        context: BlockContext,
+        spent: list[bytes],
+        created: list[FlatCoin],
+    ) -> None:
         """The chainstate's message: what is known of the old tip's coins is dropped here and in every collection."""
+        self._reading.follow(before, tip, spent, created)
         if self._context is None or self._context.tip.version < context.tip.version:
             self._context = context
         for collection in self._collections:
@@ -129,11 +149,7 @@ class TemplateActor:
         if isinstance(attachment, tuple):
             attachment = unwrap(attachment)
         slot.take(seq, ops, attachment)
-        context = self._context
-        if context is not None and slot.draft.version == context.tip.version:
-            slot.draft.work_out(context)
-            if len(slot.draft.missing()) < 64:
-                slot.grow_tree()
+        slot.get_ready(self._context)
         async with self._arrived:
             self._arrived.notify_all()
 
@@ -144,8 +160,14 @@ class TemplateActor:
         while len(self._forgotten) > REMEMBER_FORGOTTEN:
             self._forgotten.popitem(last=False)
 
-    async def _slot(self, key: str, seq: int) -> DraftSlot | None:
-        """The draft once messages 0 .. seq - 1 are in it; None if they do not come."""
+    async def _slot(self, key: str, seq: int, ops: list[Op]) -> DraftSlot | None:
+        """The draft once messages 0 .. seq - 1 are in it, and then `ops`; None if they do not come."""
+        slot = await self._whole_slot(key, seq)
+        if slot is not None and ops:
+            slot.take(seq, ops)
+        return slot
+
+    async def _whole_slot(self, key: str, seq: int) -> DraftSlot | None:
         slot = self._drafts.get(key)
         if slot is not None and slot.applied >= seq:
             return slot
@@ -167,14 +189,16 @@ class TemplateActor:
         self,
         key: str,
         seq: int,
+        ops: list[Op],
         prevhash: bytes,
         coinbase: bytes | None,
         now: int | None = None,
         mode: str | None = None,
     ) -> tuple[Any, ...] | str:
-        """Verdict on a complete declaration (SPEC 1.5, from step 3) of which `seq` messages were sent; or RESEND."""
+        """Verdict on a complete declaration (SPEC 1.5, from step 3) of which `seq` messages were sent before this one,
+        which brings the last facts with it; or RESEND."""
         begun = time.perf_counter()
-        slot = await self._slot(key, seq)
+        slot = await self._slot(key, seq, ops)
         if slot is None:
             return RESEND
         self._counts["checks"] += 1
@@ -189,7 +213,8 @@ class TemplateActor:
     async def _deadline(self, check: Any) -> Verdict:
         limit = self._settings["check_deadline_s"]
         try:
-            return await asyncio.wait_for(check, limit)
+            async with asyncio.timeout(limit):
+                return await check
         except TimeoutError:
             raise Busy(f"the check took longer than {limit:g} s") from None
 
@@ -278,6 +303,7 @@ class TemplateActor:
         self,
         key: str,
         seq: int,
+        ops: list[Op],
         header: bytes,
         coinbase: bytes,
         check_pow: bool,
@@ -286,8 +312,9 @@ class TemplateActor:
         mode: str | None = None,
     ) -> tuple[Any, ...] | str | None:
         """`check_block` on a block with this header and coinbase whose other transactions are a complete declaration's,
-        of which `seq` messages were sent; or RESEND. None: the block's own bytes are needed (a signet solution)."""
-        slot = await self._slot(key, seq)
+        of which `seq` messages were sent before this one; or RESEND. None: the block's own bytes are needed (a signet
+        solution)."""
+        slot = await self._slot(key, seq, ops)
         if slot is None:
             return RESEND
         params = await self._chain_params()
@@ -441,6 +468,15 @@ class TemplateActor:
         async with self._submitting:
             return unwrap(await self._chainstate.disconnect.remote())
 
+    async def reopen(self) -> None:
+        """Lets go of the handle on the coins and its caches; the next check opens it anew."""
+        self._reading.forget()
+
+    @answers
+    async def warm_up(self) -> None:
+        """Opens that handle now."""
+        await self._reading.warm_up(self._tips.read())
+
     async def stats(self) -> dict[str, Any]:
         """Counters and sizes."""
         return {
@@ -449,6 +485,7 @@ class TemplateActor:
             "draft_bytes": sum(slot.draft.nbytes for slot in self._drafts.values()),
             "fallback_reads": self._reading.reads,
             "fallback_keys": self._reading.read_keys,
+            "local_reads": self._reading.local_reads,
             "retries": self._reading.fetch.retries + self._reading.script.retries,
         }
 

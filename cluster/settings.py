@@ -107,6 +107,9 @@ class Settings(BaseSettings):
     )
     batch_outpoints: int = Field(ge=1, le=24_390, description="most outpoints in a speculative request")
     batches_in_flight: int = Field(ge=1, le=256, description="most speculative reads of one collection under way")
+    local_reads: int = Field(
+        ge=0, le=24_390, description="most outpoints that a check reads itself instead of asking a worker"
+    )
     batch_script_inputs: int = Field(ge=1, le=24_390, description="most inputs in a speculative script request")
     script_batches_in_flight: int = Field(
         ge=1, le=256, description="most speculative script requests of one collection under way"

@@ -6,19 +6,23 @@ from typing import Any
 
 import numpy as np
 
-from models.consensus.context import TipVersion
+from models.consensus.context import BlockContext, TipVersion
 from models.consensus.draft import BlockDraft
 from models.consensus.layout import Rewire, Segment
 from models.consensus.table import TxTable
 from models.messages import unpack_batch
-from models.wire.merkle import MerkleTree
+from models.wire.hashes import ZERO_HASH
+from models.wire.merkle import MerkleTree, merkle_root
 
 __all__ = ["DraftSlot", "Op"]
 
-#: ("open", count, witness_root) | ("add", positions, columns, source, rewires) | ("tip", version, flags)
+#: ("open", joined wtxids) | ("add", positions, columns, source, rewires) | ("tip", version, flags)
 #: | ("coins", segment, inputs, batch, version) | ("probes", positions, states, version) | ("scripts", positions, flags)
 #: Columns of "add" may be None: they are then the message's attachment.
 Op = tuple[Any, ...]
+
+
+FEW_MISSING = 64  # transactions whose late leaves are cheaper to set than the whole tree to build
 
 
 class DraftSlot:
@@ -26,7 +30,8 @@ class DraftSlot:
 
     def __init__(self) -> None:
         self.draft = BlockDraft(0)
-        self.witness_root = bytes(32)
+        self._wtxids: list[bytes] = []
+        self._witness_root: bytes | None = None
         self.applied = 0  # messages taken in
         self.tree: MerkleTree | None = None
         self._early: dict[int, tuple[list[Op], Any]] = {}
@@ -46,8 +51,9 @@ class DraftSlot:
         kind = op[0]
         draft = self.draft
         if kind == "open":
-            self.draft = BlockDraft(op[1])
-            self.witness_root = op[2]
+            self._wtxids = [op[1][at : at + 32] for at in range(0, len(op[1]), 32)]
+            self._witness_root = None
+            self.draft = BlockDraft(len(self._wtxids))
             self.tree = None
         elif kind == "add":
             _, positions, columns, source, rewires = op
@@ -66,8 +72,25 @@ class DraftSlot:
         elif kind == "scripts":
             draft.scripts_good(op[1], op[2])
 
+    @property
+    def witness_root(self) -> bytes:
+        """Root over the declared wtxids with a zero hash for the coinbase (BIP141), worked out once."""
+        if self._witness_root is None:
+            self._witness_root, _ = merkle_root([ZERO_HASH, *self._wtxids])
+        return self._witness_root
+
+    def get_ready(self, context: BlockContext | None) -> None:
+        """Works out what is known already, so that less is left when a verdict is asked for."""
+        if not self.applied:
+            return
+        _ = self.witness_root
+        if context is not None and self.draft.version == context.tip.version:
+            self.draft.work_out(context)
+        if len(self.draft.missing()) <= FEW_MISSING:
+            self.grow_tree()
+
     def grow_tree(self) -> MerkleTree:
-        """The tree over transaction ids, built once most of them are here; the coinbase's leaf is set by whoever asks."""
+        """The tree over transaction ids, built once most of them are here; the coinbase's leaf is never set."""
         if self.tree is None:
             txids: list[bytes | None] = np.ascontiguousarray(self.draft.rows["txid"]).tolist()
             self.tree = MerkleTree(txids)

@@ -1,7 +1,7 @@
 """What crosses a process boundary: tuples, bytes and flat arrays, because pickling anything richer costs milliseconds.
 
-An actor answers `("ok", value)` or `("error", class name, text)`: an error that is expected travels as a value, without a
-traceback, and becomes the same exception at the caller. Verdicts and coin batches have flat forms here.
+An actor answers `("ok", value)` or `("error", class name, text)`: an error that is expected travels as a value, without
+a traceback, and becomes the same exception at the caller. Verdicts and coin batches have flat forms here.
 """
 
 from typing import Any
@@ -15,6 +15,8 @@ from models.consensus.verdict import Kind, Offender, Verdict
 
 __all__ = [
     "Answer",
+    "FlatCoin",
+    "FlatTip",
     "failed",
     "ok",
     "pack_batch",
@@ -28,6 +30,7 @@ __all__ = [
 
 Answer = tuple[Any, ...]
 FlatTip = tuple[bytes, int, int, int]  # hash (internal order), height, epoch, n
+FlatCoin = tuple[bytes, int, int, bool, bytes]  # outpoint, satoshis, height, coinbase, scriptPubKey
 
 
 def ok(value: Any = None) -> Answer:

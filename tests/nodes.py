@@ -20,6 +20,7 @@ SMALL: dict[str, Any] = {
     "spare_workers": 0,
     "template_actors": 1,
     "fetch_threads": 4,
+    "local_reads": 0,  # so that requests can be counted at the workers
     "object_store_memory": 512 * 1024 * 1024,
 }
 

@@ -40,7 +40,7 @@ class _State:
 
 
 class FollowingView:
-    """Reads batches of coins at named tips, from many threads. Closing is not needed: a handle goes with its last use."""
+    """Reads batches of coins at named tips, from many threads. No need to close it: a handle goes with its last use."""
 
     def __init__(self, chainstate: Path, threads: int, open_reader: Callable[[Path, bytes], CoinsReader] | None = None):
         self._path = chainstate

@@ -6,6 +6,7 @@ slot. Further collections live here too and work without prefetch.
 
 import asyncio
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -73,6 +74,7 @@ class CollectionActor:
         self._last_call = 0.0
         self._beating: asyncio.Task[None] | None = None
         self._sweeping: asyncio.Task[None] | None = None
+        self._prefetched: Counter[str] = Counter()  # by collections that are closed
         self._counts = {"opened": 0, "closed": 0, "verdicts": 0, "errors": 0}
         self._id = ray.get_runtime_context().get_actor_id()  # begins every story, so that it ends with this actor
 
@@ -437,6 +439,7 @@ class CollectionActor:
         self._counts["closed"] += 1
         if entry.prefetch is not None:
             entry.prefetch.close()
+            self._prefetched.update(entry.prefetch.counts)
         if entry.template is not None:
             entry.template.forget.remote(entry.story)
         if self._slot == key:
@@ -476,8 +479,17 @@ class CollectionActor:
             "bytes": sum(entry.collection.nbytes for entry in self._entries.values()),
             "fetch_requests": self._peers.fetch.requests,
             "script_requests": self._peers.script.requests,
+            "prefetched": self._prefetched_so_far(),
             "collections": [self._stats_of(entry) for entry in self._entries.values()],
         }
+
+    def _prefetched_so_far(self) -> dict[str, int]:
+        """What was prefetched since the start, for collections that are closed by now too."""
+        total = Counter(self._prefetched)
+        for entry in self._entries.values():
+            if entry.prefetch is not None:
+                total.update(entry.prefetch.counts)
+        return dict(total)
 
     async def ping(self) -> str:
         """Answers as long as the process lives."""

@@ -137,6 +137,12 @@ class MempoolActor:
         return [entry.record.raw if entry else None for entry in entries]
 
     @answers
+    async def output(self, outpoint: bytes) -> tuple[bytes | None, bool]:
+        """For people: the raw transaction that makes this output, if it is here, and whether one here spends it."""
+        entry = self._pool.by_txid(outpoint[:32])
+        return (entry.record.raw if entry else None), self._pool.is_spent(outpoint)
+
+    @answers
     async def wtxids(self) -> list[bytes]:
         """All wtxids, oldest first."""
         return [wtxid for wtxid, _ in self._pool.entries()]

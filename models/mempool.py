@@ -159,6 +159,10 @@ class Mempool:
                 todo.extend(entry.children)
         return removed
 
+    def is_spent(self, outpoint: bytes) -> bool:
+        """Whether a transaction here spends this outpoint (36 bytes)."""
+        return outpoint in self._spender
+
     def lookup(self, wtxids: Sequence[bytes]) -> tuple[list[int], list[TxRecord]]:
         """Which of `wtxids` are here: ascending positions and their packed transactions."""
         get = self._entries.get

@@ -1,109 +1,104 @@
-"""The command line `txcollection`: a thin skin on `cluster.Cluster`. Commands live in `cluster/cli_*.py`.
+"""The console script `txcollection`: it sees to it that nothing which a command started outlives it.
 
-Standard output carries answers only, each error is one line on standard error, and no traceback is ever shown. Exit
-codes: 0 valid or done, 1 an invalid verdict, 2 an error, 130 after Ctrl-C.
+The commands themselves are imported by `main`, so that a Ctrl-C is met without a traceback from the first moment on.
 """
 
-import logging
+import ctypes
 import os
 import signal
 import sys
-import traceback
-from collections.abc import Callable
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
 from types import FrameType
-from typing import Any
 
-import typer
-from rich.console import Console
-from rich.text import Text
-from typer.exceptions import TyperException
+__all__ = ["main"]
 
-from cluster import cli_check, cli_node, cli_store
-from cluster.cli_common import ERROR, stderr
-from models.errors import TxCollectionError
-
-__all__ = ["app", "main", "run"]
-
-PROGRAM = "txcollection"
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
-TERMINATED = 143
-PIPE_CLOSED = 141
-
-app = typer.Typer(
-    name=PROGRAM,
-    help="Checks Bitcoin block templates made by others, with the coins they spend prefetched meanwhile.",
-    epilog="A first look: [bold]txcollection demo[/bold]",
-    add_completion=False,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
-)
+PR_SET_CHILD_SUBREAPER = 36  # Linux, sys/prctl.h
+MAIN_PROCESS = os.getpid()
+AGAIN = 0.1  # seconds
+POLITE = 0.5  # seconds between SIGTERM and SIGKILL
 
 
-def demo() -> int:
-    """Shows all of it on a small chain that Bitcoin Core wrote: a job, prefetch, a verdict, a double-spend."""
-    from cluster.demo import run_demo
-
-    return run_demo(Console(highlight=False))
+def _terminate(number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
 
 
-def _command(function: Callable[..., Any], *examples: str) -> None:
-    epilog = "Example:\n\n" + "\n\n".join(f"[bold]{example}[/bold]" for example in examples)
-    app.command(function.__name__, epilog=epilog)(function)
+def _unraisable(problem: "sys.UnraisableHookArgs") -> None:
+    """A Ctrl-C that arrives where Python can only report an exception (a finalizer, a fork) is sent once more."""
+    if not isinstance(problem.exc_value, KeyboardInterrupt):
+        sys.__unraisablehook__(problem)
+    elif os.getpid() == MAIN_PROCESS:
+        threading.Timer(AGAIN, os.kill, (MAIN_PROCESS, signal.SIGINT)).start()
 
 
-_command(
-    cli_store.init,
-    "txcollection init --from-datadir ~/.bitcoin --store ~/.txcollection/main",
-    "txcollection init --demo",
-)
-_command(cli_node.up, "txcollection up --store ~/.txcollection/main", "txcollection up --detach")
-_command(cli_node.down, "txcollection down --store ~/.txcollection/main")
-_command(cli_node.status, "txcollection status --json")
-_command(
-    cli_check.propose,
-    "txcollection propose block.hex --store ~/.txcollection/main",
-    "cat proposals.jsonl | txcollection propose --jsonl - --script-mode inline",
-)
-_command(cli_check.collect, "txcollection collect jobs.jsonl --store ~/.txcollection/main")
-_command(demo, "txcollection demo")
+def _adopt_orphans() -> None:
+    """Makes this process the parent of grandchildren whose parent dies: of Ray's agents, when their raylet does."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def _terminate(_number: int, _frame: FrameType | None) -> None:
-    raise SystemExit(TERMINATED)
+def _children() -> list[int]:
+    """Living children of this process; none where there is no /proc."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, parent = stat.read_text().rpartition(")")[2].split()[:2]
+        except (OSError, ValueError):
+            continue
+        if int(parent) == os.getpid() and state != "Z":
+            found.append(int(stat.parent.name))
+    return found
 
 
-def _fail(message: str) -> int:
-    stderr().print(Text.assemble(("error: ", "bold red"), " ".join(message.split())))
-    return ERROR
-
-
-def run(arguments: list[str]) -> int:
-    """Runs one command line and returns its exit code; what it started has ended by then."""
-    logging.getLogger().addHandler(logging.NullHandler())  # what users are to know is printed, not logged
-    try:
-        command = typer.main.get_command(app)
-        return int(command.main(arguments or ["--help"], prog_name=PROGRAM, standalone_mode=False) or 0)
-    except TyperException as error:
-        context = getattr(error, "ctx", None)
-        where = context.command_path if context else PROGRAM
-        return _fail(f"{error.format_message()} (`{where} --help` shows how)")
-    except TxCollectionError as error:
-        return _fail(str(error))
-    except (KeyboardInterrupt, typer.Abort):
-        return INTERRUPTED
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains when it flushes at the end
-        return PIPE_CLOSED
-    except Exception as error:
-        if os.environ.get("TXC_LOG_LEVEL") == "debug":
-            traceback.print_exc()
-        return _fail(f"unexpected {type(error).__name__}: {error} (TXC_LOG_LEVEL=debug shows where)")
+def _end_ray() -> None:
+    """Ends Ray's processes, also those of a start that was interrupted; grandchildren come up as their parents end."""
+    ray = sys.modules.get("ray")
+    if ray is None:
+        return
+    if hasattr(ray, "shutdown"):
+        ray.shutdown()
+    limit = time.monotonic() + POLITE
+    asked: set[int] = set()
+    while children := _children():
+        late = time.monotonic() > limit
+        for pid in children:
+            if late or pid not in asked:
+                os.kill(pid, signal.SIGKILL if late else signal.SIGTERM)  # ours, so its number is not another's yet
+                asked.add(pid)
+        time.sleep(0.05)
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            pass
 
 
 def main() -> None:
-    """The console script."""
-    signal.signal(signal.SIGTERM, _terminate)
-    sys.exit(run(sys.argv[1:]))
+    """Runs the command line of this process and exits."""
+    code = INTERRUPTED
+    try:
+        sys.unraisablehook = _unraisable
+        _adopt_orphans()
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, _terminate)
+        from cluster.cli_app import run
+
+        code = run(sys.argv[1:])
+    except KeyboardInterrupt:
+        pass
+    except SystemExit as asked:
+        code = int(asked.code or 0)
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        _end_ray()
+    with suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)  # a start of Ray that was interrupted can crash while Python takes itself apart
 
 
 if __name__ == "__main__":

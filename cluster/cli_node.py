@@ -159,7 +159,8 @@ def up(
     if detach:
         given = {"address": address, "config": config and config.resolve(), "script-mode": script_mode, "now": now}
         return _detach(settings, given, as_json)
-    signal.signal(signal.SIGTERM, _terminate)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _terminate)
     try:
         with _only_up_of(settings.store):
             choose = address is None and settings.address == "local" and "TXC_ADDRESS" not in os.environ

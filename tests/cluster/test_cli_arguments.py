@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.cli import run
+from cluster.cli_app import run
 from cluster.cli_common import age_in_words
 
 COMMANDS = ["init", "up", "down", "status", "propose", "collect", "demo"]
@@ -48,7 +48,7 @@ def test_help_lists_the_commands(arguments: list[str], capsys: pytest.CaptureFix
 
 
 def test_no_command_imports_ray_to_show_its_help() -> None:
-    code = "import sys, cluster.cli; cluster.cli.run(['propose', '--help']); sys.exit('ray' in sys.modules)"
+    code = "import sys, cluster.cli_app; cluster.cli_app.run(['propose', '--help']); sys.exit('ray' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
 
 

@@ -139,6 +139,12 @@ class Settings(BaseSettings):
         ge=0.01, le=365 * ONE_DAY, description="seconds without a call after which a collection is closed"
     )
 
+    rpc_concurrency: int = Field(ge=1, le=100_000, description="most JSON-RPC requests under way at a time")
+    rpc_body_bytes: Bytes = Field(ge=1 * KiB, le=1 * GiB, description="most that a JSON-RPC request may take, bytes")
+    rpc_bodies_bytes: Bytes = Field(
+        ge=1 * KiB, le=64 * GiB, description="most that JSON-RPC requests under way may take together, bytes"
+    )
+
     log_level: Literal["debug", "info", "warning", "error"] = Field(description="what is logged")
 
     @field_validator("*", mode="before")

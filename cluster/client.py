@@ -148,9 +148,7 @@ class Collection:
 
         Raises ClientError for a client's mistake, CollectionLost when the actor that held it died.
         """
-        flat = self._call(
-            "make_template", _hash(prevhash, "prevhash"), coinbase, _raw_list(missing), now, script_mode
-        )
+        flat = self._call("make_template", _hash(prevhash, "prevhash"), coinbase, _raw_list(missing), now, script_mode)
         verdict = unpack_verdict(flat)
         if verdict.kind is not Kind.VALID:
             return verdict

@@ -33,7 +33,7 @@ def answers(method: Callable[..., Any]) -> Callable[..., Any]:
             except Exception as error:
                 return describe(error)
 
-        return run_async
+        return _opaque(run_async)
 
     @functools.wraps(method)
     def run(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
@@ -42,4 +42,11 @@ def answers(method: Callable[..., Any]) -> Callable[..., Any]:
         except Exception as error:
             return describe(error)
 
-    return run
+    return _opaque(run)
+
+
+def _opaque(wrapper: Callable[..., Any]) -> Callable[..., Any]:
+    """Ray unwraps methods before it looks for what `ray.method` noted on them; this one is to be taken as it is."""
+    wrapper.__signature__ = inspect.signature(wrapper)  # type: ignore[attr-defined]
+    del wrapper.__wrapped__  # type: ignore[attr-defined]
+    return wrapper

@@ -168,7 +168,7 @@ def mine(
     fees: int = 0,
     tag: bytes = b"",
 ) -> TestBlock:
-    """A block on top of `prev_hash` (internal order) whose coinbase claims subsidy and `fees`, unless `first` is given."""
+    """A block on top of `prev_hash` (internal order); its coinbase claims subsidy and `fees` unless `first` is one."""
     everything = (first or coinbase(height, [subsidy(height) + fees], tag), *transactions)
     root = merkle_root([tx.txid for tx in everything])
     nonce = 0

@@ -1,4 +1,4 @@
-"""A small regtest chain of our own: its store is made once and copied for each node, and its coins are easy to spend."""
+"""A small regtest chain of our own: its store is made once and copied for each node; its coins are easy to spend."""
 
 import itertools
 import shutil

@@ -183,7 +183,7 @@ def test_an_empty_list_asks_nobody_and_is_a_block_of_a_coinbase_alone(node: Any,
 def test_what_the_coins_cache_holds_is_taken_first_and_the_cache_stays_as_it_was(
     chain_node: Callable[..., Any], small_chain: SmallChain
 ) -> None:
-    """A connected block leaves what it created in the owner's cache; here four of five outputs are declared as spent."""
+    """A connected block leaves what it created in the owner's cache; here four of five such outputs are spent."""
     node = chain_node()
     parent = split(small_chain.coins[0], 5)
     block = on_top(small_chain.tip, [parent])

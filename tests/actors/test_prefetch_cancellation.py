@@ -1,5 +1,5 @@
-"""A prefetch with peers that answer when the test says so: after each of its waits (brief, look into the cache, batch of
-reads, batch of scripts) it looks again whether it is still wanted, and whatever goes wrong ends it without a sound.
+"""A prefetch with peers that answer when the test says so: after each of its waits (brief, look into the cache, batch
+of reads, batch of scripts) it looks again whether it is still wanted, and whatever goes wrong ends it without a sound.
 """
 
 import asyncio

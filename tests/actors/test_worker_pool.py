@@ -1,5 +1,5 @@
-"""The pool as an async actor sees it, with workers that are plain objects: who is asked, what a death, a missed deadline
-and an empty pool mean, and that a request is tried elsewhere once and no more.
+"""The pool as an async actor sees it, with workers that are plain objects: who is asked, what a death, a missed
+deadline and an empty pool mean, and that a request is tried elsewhere once and no more.
 """
 
 import asyncio

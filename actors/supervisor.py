@@ -93,7 +93,7 @@ class Supervisor:
     async def _arguments(self, kind: str) -> tuple[Any, ...]:
         settings = self._settings
         if kind in self._guests:
-            return self._guests[kind][1]
+            return (self._store, settings, *self._guests[kind][1])
         if kind == "chainstate":
             return (self._store, settings["coins_cache_bytes"])
         if kind == "mempool":
@@ -103,7 +103,7 @@ class Supervisor:
                 tip = unwrap(await self._actors["chainstate"][0].tip.remote())
             except NotReady:
                 tip = None
-            return (self._store, settings["fetch_threads"], tip)
+            return (self._store, settings["fetch_threads"], settings["fetch_block_cache"], tip)
         if kind == "script":
             return (settings["script_threads"],)
         return (self._store, settings)
@@ -199,7 +199,8 @@ class Supervisor:
     @answers
     async def register(self, kind: str, cls: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         """One actor of another kind, such as a gateway: made, told the directory, watched and replaced like all others,
-        and asked to close before the store is closed. Returns the arguments that a replacement will be made with.
+        and asked to close before the store is closed. It is made of store, settings and `arguments`; returns the
+        arguments that a replacement will be made with.
 
         Its class has `wire`, `ping`, `stats`, `close`, and `recipe`, which answers with the class and those arguments
         once it serves. Raises what `recipe` raises, and StoreError if there is one of this kind already.
@@ -356,6 +357,11 @@ class Supervisor:
                 ray.kill(handle)
             except (ValueError, ray.exceptions.RayError):
                 pass
+
+    async def end(self) -> None:
+        """`stop`, and then this actor too: for a caller that ends with the others."""
+        await self.stop()
+        ray.kill(ray.get_actor(SUPERVISOR, namespace=self._namespace), no_restart=True)
 
     async def ping(self) -> str:
         """Answers as long as the process lives."""

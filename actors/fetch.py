@@ -32,8 +32,8 @@ class FetchWorker:
         "concurrency_groups": {"validation": 8, "speculation": 2, "control": 4},
     }
 
-    def __init__(self, store: str, threads: int, tip: FlatTip | None):
-        self._view = FollowingView(Path(store) / "chainstate", threads)
+    def __init__(self, store: str, threads: int, block_cache: int, tip: FlatTip | None):
+        self._view = FollowingView(Path(store) / "chainstate", threads, block_cache)
         self._requests = {"validation": 0, "speculation": 0}
         self._keys = {"validation": 0, "speculation": 0}
         self._largest = {"validation": 0, "speculation": 0}

@@ -26,7 +26,9 @@ class Reading:
         self.settings = settings
         few = settings["local_reads"] if settings["validation_fetch"] == "parallel" else 0
         self._few = few  # outpoints that are read right here: a handful is read faster than asked for
-        self._view = FollowingView(Path(store) / "chainstate", LOCAL_THREADS) if few else None
+        self._view = (
+            FollowingView(Path(store) / "chainstate", LOCAL_THREADS, settings["fetch_block_cache"]) if few else None
+        )
         self.local_reads = 0
         self.fetch = fetch
         self.script = script

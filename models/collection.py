@@ -41,7 +41,8 @@ def parse_wtxids(wtxids: Sequence[str]) -> list[bytes]:
         if len(joined) == 64 * len(wtxids) and all(map((64).__eq__, map(len, wtxids))):
             blob = bytes.fromhex(joined)
             if len(blob) * 2 == len(joined):  # fromhex skips white space
-                hashes = [blob[at : at + 32][::-1] for at in range(0, len(blob), 32)]
+                blob = np.frombuffer(blob, np.uint8).reshape(-1, 32)[:, ::-1].tobytes()
+                hashes = [blob[at : at + 32] for at in range(0, len(blob), 32)]
     except (TypeError, ValueError):
         hashes = None
     if hashes is None:

@@ -16,7 +16,7 @@ from models.coins.coin import Coin
 from models.coins.columns import CoinBatch, decode_batch
 from models.consensus.context import Tip, TipVersion
 from models.errors import CoinsReadError, StaleView, StoreCorrupt
-from models.storage.reader import CoinsReader
+from models.storage.reader import BLOCK_CACHE, CoinsReader
 
 __all__ = ["FollowingView"]
 
@@ -42,9 +42,18 @@ class _State:
 class FollowingView:
     """Reads batches of coins at named tips, from many threads. No need to close it: a handle goes with its last use."""
 
-    def __init__(self, chainstate: Path, threads: int, open_reader: Callable[[Path, bytes], CoinsReader] | None = None):
+    def __init__(
+        self,
+        chainstate: Path,
+        threads: int,
+        block_cache: int = BLOCK_CACHE,
+        open_reader: Callable[[Path, bytes], CoinsReader] | None = None,
+    ):
+        """`block_cache` in bytes; `open_reader` is for tests."""
         self._path = chainstate
-        self._open = open_reader or (lambda path, best: CoinsReader.open(path, expect_best=best))
+        self._open = open_reader or (
+            lambda path, best: CoinsReader.open(path, expect_best=best, block_cache=block_cache)
+        )
         self._threads = max(threads, 1)
         self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="coins") if threads > 1 else None
         self._state: _State | None = None
@@ -95,11 +104,11 @@ class FollowingView:
     ) -> Iterable[tuple[list[int], list[bytes | None]]]:
         """In key order, so that neighbours in the database are read together; spread over the threads."""
         if self._pool is None or len(order) <= SMALLEST_SHARE:
-            return [(order, reader.multi_get([keys[i] for i in order]))]
+            return [(order, reader.get_run([keys[i] for i in order]))]
         smallest = SMALLEST_SHARE if len(order) <= FEW_KEYS else WARM_SHARE
         share = max(smallest, -(-len(order) // self._threads))
         shares = [order[at : at + share] for at in range(0, len(order), share)]
-        got = self._pool.map(lambda part: reader.multi_get([keys[i] for i in part]), shares)
+        got = self._pool.map(lambda part: reader.get_run([keys[i] for i in part]), shares)
         return zip(shares, got, strict=True)
 
     def _at(self, tip: Tip) -> _State:

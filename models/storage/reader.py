@@ -36,6 +36,9 @@ OBFUSCATION_KEY = b"\x0e\x00obfuscate_key"  # Core: CDBWrapper::OBFUSCATION_KEY,
 CONFIG_FILE = "rocksdict-config.json"
 
 BLOCK_CACHE = 1 << 20  # in bytes: scattered coins are read once, so a larger one holds nothing of use
+TXID_END = 33  # of a coin's key: what the outputs of one transaction share
+SHORTEST_RUN = 16  # keys
+RUN_PATIENCE = 4  # records passed over for each key that was asked for
 MAX_OPENS = 200  # beside a writer without pause, never more than 8 opens in a row were seen refused
 RETRY_PAUSE = 0.005  # in seconds
 
@@ -64,7 +67,7 @@ def _refuse_node_directory(path: Path) -> None:
         raise StoreError(f"{path} looks like a node's own directory; make a checkpoint and read that")
 
 
-def _open_read_only(path: Path) -> Any:
+def _open_read_only(path: Path, block_cache: int = BLOCK_CACHE) -> Any:
     """The one call of `Rdict`. Lets RocksDB's bare exceptions through."""
     _refuse_node_directory(path)
     if not (path / CURRENT).is_file():  # RocksDB would leave files in a directory that is no database
@@ -76,7 +79,7 @@ def _open_read_only(path: Path) -> Any:
     options.set_advise_random_on_open(True)
     options.set_skip_stats_update_on_db_open(True)
     table = rocksdict.BlockBasedOptions()
-    table.set_block_cache(rocksdict.Cache(BLOCK_CACHE))
+    table.set_block_cache(rocksdict.Cache(block_cache))
     options.set_block_based_table_factory(table)
     database = rocksdict.Rdict(str(path), options, access_type=rocksdict.AccessType.read_only(False))
     reads = rocksdict.ReadOptions()
@@ -119,8 +122,14 @@ class CoinsReader:
         self._database = database
 
     @classmethod
-    def open(cls, path: Path | str, expect_best: bytes | None = None, gate: Gate | None = None) -> "CoinsReader":
-        """Opens the database at `path`, which another process of ours may be writing.
+    def open(
+        cls,
+        path: Path | str,
+        expect_best: bytes | None = None,
+        gate: Gate | None = None,
+        block_cache: int = BLOCK_CACHE,
+    ) -> "CoinsReader":
+        """Opens the database at `path`, which another process of ours may be writing; `block_cache` in bytes.
 
         Raises `StaleView` if its best block is not `expect_best`, `StoreError` if it is no database or lies between two
         tips (`H`), `CoinsReadError` if it cannot be read. `gate` is for tests: it is called with "noted" before and
@@ -135,7 +144,7 @@ class CoinsReader:
                 before = note_files(path)
                 if gate:
                     gate("noted")
-                database = _open_read_only(path)
+                database = _open_read_only(path, block_cache)
                 if gate:
                     gate("opened")
                 if note_files(path) == before:
@@ -184,6 +193,40 @@ class CoinsReader:
         if len(values) != len(keys):
             raise CoinsReadError(f"asked {self.path} for {len(keys)} keys and got {len(values)} values")
         return values
+
+    def get_run(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The same for keys that may lie side by side, as the outputs of one transaction do: read in one pass over them
+        while that pays, since a pass takes a quarter of the time of as many single looks.
+
+        `keys` are best given in the database's order; any order is answered right.
+        """
+        database = self._database
+        if database is None:
+            raise CoinsReadError(f"the reader of {self.path} is closed")
+        if len(keys) < SHORTEST_RUN:
+            return self.multi_get(keys)
+        first, last = min(keys), max(keys)
+        if first[:TXID_END] != last[:TXID_END]:
+            return self.multi_get(keys)
+        wanted = dict.fromkeys(keys)
+        left = RUN_PATIENCE * len(wanted)
+        try:
+            iterator = database.iter()
+            iterator.seek(first)
+            while iterator.valid():
+                key = iterator.key()
+                if key > last:
+                    break
+                if key in wanted:
+                    wanted[key] = iterator.value()
+                left -= 1
+                if not left:  # too much lies between them
+                    return self.multi_get(keys)
+                iterator.next()
+            iterator.status()  # an error ends an iteration as the end of the database does
+        except Exception as error:  # rocksdict has no exception type of its own
+            raise CoinsReadError(f"cannot read coins from {self.path}: {error}") from error
+        return [wanted[key] for key in keys]
 
     def read_coins(self, outpoints: Sequence[bytes]) -> list[Coin | None]:
         """The coins of outpoints (36 bytes each), None for each that is absent. Raises `CoinsReadError`."""

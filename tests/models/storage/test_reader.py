@@ -155,3 +155,21 @@ def test_a_closed_reader_raises(store: Path) -> None:
     reader.close()
     with pytest.raises(CoinsReadError, match="closed"):
         reader.multi_get([b"B"])
+
+
+def test_a_run_of_neighbours_is_read_as_one_by_one(tmp_path: Path) -> None:
+    """Outputs of one transaction, some of them spent, beside those of others, in any order asked for."""
+    path = tmp_path / "chainstate"
+    txid, other = bytes([7]) * 32, bytes([9]) * 32
+    there = [txid + n.to_bytes(4, "little") for n in range(0, 40_000, 3)] + [other + bytes(4)]
+    with CoinsOwner(path, create=True) as owner:
+        owner.bulk_load(
+            sorted(((o, Coin(n, 1, False, b"\x51")) for n, o in enumerate(there)), key=lambda c: coin_key(c[0])),
+            bytes(32),
+        )
+    reader = CoinsReader.open(path)
+    for asked in (range(0, 300), range(16_400, 16_700), range(39_900, 40_100), range(0, 40_000, 1000)):
+        keys = [coin_key(txid + n.to_bytes(4, "little")) for n in asked]
+        for order in (keys, keys[::-1], [*keys, coin_key(other + bytes(4))]):
+            assert reader.get_run(order) == reader.multi_get(order)
+    reader.close()

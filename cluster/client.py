@@ -307,6 +307,11 @@ class Cluster:
     ) -> None:
         self.close()
 
+    @property
+    def supervisor(self) -> Any:
+        """The actor that made all others, for gateways that want to be among them."""
+        return self._supervisor
+
     # Talking to actors ------------------------------------------------------------------------------------------
 
     def _refresh(self) -> None:

@@ -34,7 +34,8 @@ class WorkerPool:
         return len(self._handles)
 
     def set_members(self, handles: list[Any]) -> None:
-        """The supervisor's list; workers seen dead stay out of it."""
+        """The supervisor's list; workers seen dead stay out of it. An empty one means that the pool was stopped."""
+        self.stopped = not handles
         self._handles = [handle for handle in handles if handle not in self._lost]
         self._busy = {handle: self._busy.get(handle, 0) for handle in self._handles}
         self._changed.set()

@@ -46,8 +46,9 @@ class Reading:
             if self._view.version == tip.version:
                 return self._view.read(blob, tip)
             return await asyncio.to_thread(self._view.read, blob, tip)  # it has to be opened first
-        if self.settings["validation_fetch"] == "serial":
-            fill = self.settings["read_through_cache"] == "on"
+        serial = self.settings["validation_fetch"] == "serial"
+        if serial or self.fetch.stopped:  # without a pool the owner itself reads
+            fill = serial and self.settings["read_through_cache"] == "on"
             return unpack_batch(unwrap(await self.chainstate.read_serial.remote(blob, pack_tip(tip), fill)))
         flat = await self.fetch.call("read", blob, pack_tip(tip), deadline=self.settings["read_deadline_s"])
         return unpack_batch(flat)

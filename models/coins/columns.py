@@ -100,6 +100,17 @@ class CoinBatch:
             at += len(script)
         return cls(rows, np.frombuffer(b"".join(parts), np.uint8))
 
+    @classmethod
+    def joined(cls, batches: Sequence["CoinBatch"]) -> "CoinBatch":
+        """Several batches, one after the other."""
+        rows = np.concatenate([batch.rows for batch in batches])
+        at = used = 0
+        for batch in batches:
+            rows["script_at"][at : at + len(batch)] += used
+            at += len(batch)
+            used += len(batch.arena)
+        return cls(rows, np.concatenate([batch.arena for batch in batches]))
+
     def coin(self, i: int) -> Coin | None:
         """Observation i with its script expanded."""
         row = self.rows[i]

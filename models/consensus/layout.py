@@ -43,6 +43,8 @@ FEW_SEGMENTS = 4  # up to here columns are compared; beyond, an index over all i
 
 
 FEW_WORDS = 16
+FILTER_BITS = 20
+FILTER_MASK = np.uint64((1 << FILTER_BITS) - 1)
 
 
 def spends_of(table: TxTable, txid: bytes) -> list[int]:
@@ -53,9 +55,11 @@ def spends_of(table: TxTable, txid: bytes) -> list[int]:
 
 
 def _among(words: np.ndarray, few: np.ndarray) -> np.ndarray:
-    """Which of `words` are in `few`; one or two of these are compared faster than sorted."""
+    """Which of `words` may be in `few`: all that are, and hardly any other."""
     if len(few) > FEW_WORDS:
-        return np.isin(words, few)
+        seen = np.zeros(1 << FILTER_BITS, bool)  # lets some others through; whoever asks compares in full
+        seen[few & FILTER_MASK] = True
+        return seen[words & FILTER_MASK]
     hit = np.zeros(len(words), bool)
     for word in few:
         hit |= words == word
@@ -107,8 +111,9 @@ class BlockLayout:
         if len(owners) <= FEW_WORDS:
             candidates = list(range(len(owners)))
         else:
-            words = np.frombuffer(b"".join([txid[:8] for txid in known]), "<u8")
-            candidates = np.flatnonzero(np.isin(segment.table.prev_words, words)).tolist()
+            tables = [*(other.table for other in self.segments), segment.table]
+            hits = [_among(segment.table.prev_words, table.txid_words) for table in tables]
+            candidates = np.flatnonzero(np.logical_or.reduce(hits)).tolist()
         for at in candidates:
             parent = known.get(segment.table.ins["prevout"][at].tobytes()[:32])
             if parent is not None and parent < owners[at]:
@@ -166,7 +171,8 @@ class BlockLayout:
     def _may_clash(self, number: int) -> bool:
         """Whether the new segment may spend an outpoint twice, or one that another segment spends."""
         words = self.segments[number].table.outpoint_words
-        if len(np.unique(words)) != len(words):
+        ordered = np.sort(words)
+        if (ordered[1:] == ordered[:-1]).any():
             return True
         return any(_among(other.table.outpoint_words, words).any() for other in self.segments[:number])
 

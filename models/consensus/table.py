@@ -250,6 +250,12 @@ class TxTable:
         return np.ascontiguousarray(prevouts[:, 32:]).view("<u4")[:, 0].astype(np.int64)
 
     @property
+    def txid_words(self) -> np.ndarray:
+        """First eight bytes of each transaction's id as a number, comparable with `prev_words`."""
+        heads = self.rows.view(np.uint8).reshape(len(self.rows), TX_ROW.itemsize)[:, :8]
+        return np.ascontiguousarray(heads).view("<u8").reshape(-1)
+
+    @property
     def prev_words(self) -> np.ndarray:
         """First eight bytes of each input's prevout as a number: equal where the txids are, and hardly ever else."""
         if self._prev_words is None:

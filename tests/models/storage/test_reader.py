@@ -168,7 +168,7 @@ def test_a_run_of_neighbours_is_read_as_one_by_one(tmp_path: Path) -> None:
             bytes(32),
         )
     reader = CoinsReader.open(path)
-    for asked in (range(0, 300), range(16_400, 16_700), range(39_900, 40_100), range(0, 40_000, 1000)):
+    for asked in (range(300), range(16_400, 16_700), range(39_900, 40_100), range(0, 40_000, 1000)):
         keys = [coin_key(txid + n.to_bytes(4, "little")) for n in asked]
         for order in (keys, keys[::-1], [*keys, coin_key(other + bytes(4))]):
             assert reader.get_run(order) == reader.multi_get(order)

@@ -6,6 +6,7 @@ The text in brackets behind `block-script-verify-flag-failed` is left out: the k
 
 import gzip
 import json
+import random
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ from models.storage.store import Store
 from models.wire.block import BlockHeader, decode_block
 from models.wire.hashes import from_display
 from models.wire.transaction import decode_transaction
+from tests.models.consensus.pieces import judge_in_pieces
 from tests.models.consensus.replay import ReplayChain
 
 Answer = str | int | None  # a reason, the code of an RPC error, or valid
@@ -93,6 +95,9 @@ class Node:
 
     def read(self, outpoints: list[bytes]) -> list[Coin | None]:
         return [self.store.coins.get(outpoint) for outpoint in outpoints]
+
+    def context(self) -> BlockContext:
+        return self.chain.context()
 
     def propose(self, block_hex: str | None, inline: bool) -> tuple[Answer, str | None]:
         """The answer, and the text that would be in the log of a block that failed a check."""
@@ -196,6 +201,36 @@ def test_proposals_on_a_chain_of_130_blocks(data: Path) -> None:
             wrong.append((case["name"], answer, case["verdict"]))
     assert wrong == []
     assert (len(proposals), sum(case["verdict"] is None for case in proposals)) == (81, 27)
+
+
+@pytest.mark.parametrize("inline", [False, True], ids=["deferred", "inline"])
+def test_a_recorded_block_in_pieces_is_judged_as_a_whole(
+    inline: bool, corpus: tuple[Node, dict[bytes, TxRecord]], data: Path
+) -> None:
+    """Transactions in random groups and order, coins in random batches, another tip and another coinbase in between.
+
+    Every block of the corpus that has transactions to split, valid or not.
+    """
+    node, _ = corpus
+    rng = random.Random(inline)
+    split = valid = 0
+    for case in lines(data / "corpus" / "proposals.jsonl.gz"):
+        try:
+            block = decode_block(bytes.fromhex(case["block"] or ""))
+        except (ValueError, DecodeError):
+            continue
+        if len(block.transactions) < 2:
+            continue
+        steps = check_whole_block(
+            block, node.context(), node.params, node.now, check_merkle=False, inline_scripts=inline
+        )
+        whole = drive(steps, node.read, verify_batch).failure
+        for _ in range(2):
+            assert judge_in_pieces(node, block, rng, inline, node.now) == whole, case["name"]
+        split += 1
+        valid += whole is None
+    assert split == 413
+    assert 150 < valid < 300
 
 
 # Recorded collection flows ---------------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ class ReplayChain:
         times = np.array([header.time for header in self.headers], np.uint32)
         return make_context(self.params, self, self.tip, times, ancestor)
 
-    def read(self, outpoints: Iterable[bytes]) -> list[Coin | None]:
+    def read(self, outpoints: list[bytes]) -> list[Coin | None]:
         return [self.coins.get(outpoint) for outpoint in outpoints]
 
     def judge(

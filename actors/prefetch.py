@@ -15,7 +15,7 @@ import ray
 
 from actors.pool import WorkerPool
 from models.collection import PrefetchBatch, ScriptJob, TxCollection
-from models.consensus.context import Tip
+from models.consensus.context import Tip, TipVersion
 from models.consensus.draft import PROBE_ABSENT, PROBE_PRESENT
 from models.drafts import Op
 from models.errors import StaleView, TxCollectionError
@@ -24,6 +24,9 @@ from models.messages import pack_batch, pack_tip, unpack_batch, unwrap
 __all__ = ["Prefetch", "PrefetchPeers"]
 
 log = logging.getLogger("txcollection")
+
+
+FACTS_TOGETHER = 6  # answers passed on in one message: each message costs both sides about as much as a batch
 
 
 class PrefetchPeers:
@@ -50,7 +53,9 @@ class Prefetch:
     ):
         self._collection = collection
         self._peers = peers
-        self._tell = tell
+        self._send = tell
+        self._facts: list[Op] = []  # not passed on yet
+        self._cache_empty_at: TipVersion | None = None
         self._brief = brief  # awaitable: (tip, bip30, script flags)
         self._mempool_positions = mempool_positions
         self._more = asyncio.Event()
@@ -75,6 +80,7 @@ class Prefetch:
         """A verdict was asked for: stop until the tip moves. Not waited for; late answers are still taken in."""
         self._paused = True
         self._collection.stop_speculation("a verdict was asked for")
+        self._pass_on()
 
     def close(self) -> None:
         """The collection is gone."""
@@ -106,6 +112,17 @@ class Prefetch:
                 self._more.clear()
         self.idle.set()
 
+    def _tell(self, op: Op) -> None:
+        """Facts are passed on a few at a time, and at once when there is nothing more to come."""
+        self._facts.append(op)
+        if len(self._facts) >= FACTS_TOGETHER or self._paused:
+            self._pass_on()
+
+    def _pass_on(self) -> None:
+        if self._facts and not self._closed:
+            self._send(self._facts)
+        self._facts = []
+
     async def _one_tip(self) -> None:
         tip, bip30, flags = await self._brief()
         if self._stopped:
@@ -114,33 +131,39 @@ class Prefetch:
         collection.begin_scripts(flags)
         if collection.version != tip.version:
             collection.start(tip.version, bip30)
-        self._tell([("tip", tuple(tip.version), flags)])
+        scripts = [op for op in self._facts if op[0] == "scripts"]  # they outlive the tip
+        self._facts = [("tip", tuple(tip.version), flags), *scripts]
         while not self._stopped:
             await self._read(tip)
             await self._scripts(tip, flags)
             if self._stopped or not collection.idle:
                 continue
+            self._pass_on()
             self.idle.set()
             await self._more.wait()
             self._more.clear()
             self.idle.clear()
 
     async def _peek(self, tip: Tip) -> None:
-        """What the owner's cache holds need not be read."""
+        """What the owner's cache holds need not be read. It fills only with the tip, so once empty is empty."""
+        if self._cache_empty_at == tip.version:
+            return
         for segment, inputs, outpoints in self._collection.peek_plan():
             if self._stopped:
                 return
             version = tuple(tip.version)
             found = unwrap(await self._peers.chainstate.peek.remote(b"".join(outpoints), version))
             if found is None or self._stopped:
-                return  # the cache is empty
+                if found is None:
+                    self._cache_empty_at = tip.version
+                return
             at, flat = found
             batch = unpack_batch(flat)
             if not len(batch):
                 continue
             if self._collection.take_cached(segment, inputs[at], batch, tip.version):
                 self.counts["cache_hits"] += len(batch)
-                self._tell([("coins", segment, inputs[at], pack_batch(batch), version)])
+                self._tell(("coins", segment, inputs[at], pack_batch(batch), version))
 
     async def _read(self, tip: Tip) -> None:
         """Empties the queue, a few requests at a time; all of them are answered when it returns."""
@@ -181,12 +204,12 @@ class Prefetch:
             return
         if batch.segment >= 0:
             self.counts["from_workers"] += len(answer)
-            self._tell([("coins", batch.segment, batch.inputs, flat, tuple(version))])
+            self._tell(("coins", batch.segment, batch.inputs, flat, tuple(version)))
             return
         self.counts["probes"] += len(answer)
         hits = self._collection.probe_hits
         states = np.array([PROBE_PRESENT if hits[p] else PROBE_ABSENT for p in batch.inputs.tolist()], np.uint8)
-        self._tell([("probes", batch.inputs, states, tuple(version))])
+        self._tell(("probes", batch.inputs, states, tuple(version)))
 
     async def _scripts(self, tip: Tip, flags: int) -> None:
         """Verifies scripts whose coins have come in; reads of what is supplied meanwhile go first."""
@@ -227,7 +250,7 @@ class Prefetch:
         self.counts["scripts"] += len(passed)
         positions = np.array(passed, np.int64)
         self._collection.verified[positions] = True
-        self._tell([("scripts", positions, flags)])
+        self._tell(("scripts", positions, flags))
         own = [self._collection.wtxids[p - 1] for p in passed if p in self._mempool_positions]
         if own:
             self._peers.mempool.passed.remote(own, flags)

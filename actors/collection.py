@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import ray
 
 from actors.answers import answers
-from actors.pool import WorkerPool
+from actors.pool import WorkerPool, id_of
 from actors.prefetch import Prefetch, PrefetchPeers
 from actors.template import RESEND
 from models.collection import TxCollection
@@ -80,7 +80,7 @@ class CollectionActor:
 
     def _report(self, worker: Any, why: str) -> None:
         if self._supervisor is not None:
-            self._supervisor.lost.remote(worker, why)
+            self._supervisor.lost.remote(id_of(worker), why)
 
     async def wire(self, directory: dict[str, Any]) -> None:
         """Whom to ask."""

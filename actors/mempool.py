@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from actors.answers import answers
-from actors.pool import WorkerPool
+from actors.pool import WorkerPool, id_of
 from models.assembly import Candidate, select
 from models.consensus.context import BlockContext
 from models.consensus.table import TxTable
@@ -52,7 +52,7 @@ class MempoolActor:
 
     def _report(self, worker: Any, why: str) -> None:
         if self._supervisor is not None:
-            self._supervisor.lost.remote(worker, why)
+            self._supervisor.lost.remote(id_of(worker), why)
 
     async def wire(self, directory: dict[str, Any]) -> None:
         """Whom to ask for coins and scripts."""

@@ -11,9 +11,15 @@ import ray
 from models.errors import Busy, WorkerLost
 from models.messages import unwrap
 
-__all__ = ["WorkerPool"]
+__all__ = ["WorkerPool", "id_of"]
 
 REPLACEMENT_PATIENCE = 10.0  # seconds to wait for a spare when the pool is empty
+
+
+def id_of(actor: Any) -> str:
+    """An actor's id in hex. Messages about an actor that may be dead name it so: a handle that is an argument of several
+    running tasks of one async actor, which lets go of it meanwhile, ends that actor's process (a failed check in Ray)."""
+    return actor._actor_id.hex()
 
 
 class WorkerPool:

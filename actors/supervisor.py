@@ -17,6 +17,7 @@ from actors.chainstate import ChainstateActor
 from actors.collection import CollectionActor
 from actors.fetch import FetchWorker
 from actors.mempool import MempoolActor
+from actors.pool import id_of
 from actors.script import ScriptWorker
 from actors.template import TemplateActor
 from models.errors import NotReady, StoreError, TxCollectionError
@@ -256,10 +257,11 @@ class Supervisor:
 
     # Replacing them ---------------------------------------------------------------------------------------------
 
-    async def lost(self, handle: Any, why: str) -> None:
-        """An actor saw another one die."""
+    async def lost(self, actor_id: str, why: str) -> None:
+        """Somebody saw an actor die; `actor_id` as of `id_of`."""
         await self._adopt()
-        await self._replace(handle, why)
+        for handle in [handle for handle in self._names if id_of(handle) == actor_id]:
+            await self._replace(handle, why)
 
     async def _watch(self) -> None:
         while not self._stopping:

@@ -16,7 +16,7 @@ import numpy as np
 from ray.exceptions import RayError
 
 from actors.answers import answers
-from actors.pool import WorkerPool
+from actors.pool import WorkerPool, id_of
 from actors.reading import Reading
 from actors.submission import Submission
 from models.assembly import RESERVED_SIGOPS, RESERVED_WEIGHT
@@ -75,7 +75,7 @@ class TemplateActor:
 
     def _report(self, worker: Any, why: str) -> None:
         if self._supervisor is not None:
-            self._supervisor.lost.remote(worker, why)
+            self._supervisor.lost.remote(id_of(worker), why)
 
     async def wire(self, directory: dict[str, Any]) -> None:
         """Whom to ask, and whom to tell of tips."""
@@ -85,7 +85,7 @@ class TemplateActor:
         self._chainstate = directory["chainstate"]
         self._mempool = directory["mempool"]
         self._collections = directory["collection"]
-        owners = {collection._actor_id.hex() for collection in self._collections}
+        owners = {id_of(collection) for collection in self._collections}
         for story in [story for story in self._drafts if story.partition("/")[0] not in owners]:
             await self.forget(story)  # its actor died
         self._reading.chainstate = self._chainstate

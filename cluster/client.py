@@ -13,6 +13,7 @@ from typing import Any
 
 import ray
 
+from actors.pool import id_of
 from actors.supervisor import SUPERVISOR, Supervisor
 from cluster.runtime import NodeFile, NoNode, ensure_ray, here, namespace_of
 from cluster.settings import Settings, load_settings
@@ -315,7 +316,20 @@ class Cluster:
     # Talking to actors ------------------------------------------------------------------------------------------
 
     def _refresh(self) -> None:
-        self._directory = unwrap(ray.get(self._supervisor.directory.remote(), timeout=CALL_TIMEOUT))
+        self._directory = self._ask_supervisor("directory")
+
+    def _ask_supervisor(self, method: str) -> Any:
+        """One question to the supervisor; one that is being restarted is asked again. Raises NoNode when it has ended."""
+        for _ in range(RETRIES):
+            try:
+                return unwrap(ray.get(getattr(self._supervisor, method).remote(), timeout=CALL_TIMEOUT))
+            except ray.exceptions.ActorUnavailableError:
+                time.sleep(RETRY_PAUSE)
+            except ray.exceptions.RayActorError:
+                break
+            except ray.exceptions.GetTimeoutError:
+                raise Busy(f"{method}: no answer within {CALL_TIMEOUT:g} s") from None
+        raise NoNode(f"no node runs on {self.store} any more")
 
     def _pick(self, kind: str) -> Any:
         chosen = self._directory[kind]
@@ -338,7 +352,7 @@ class Cluster:
                         f"the {kind} actor died under {method}; whether it was done is not known, ask again"
                     ) from None
                 if attempt == 0:
-                    self._supervisor.lost.remote(actor, "died under a call")
+                    self._supervisor.lost.remote(id_of(actor), "died under a call")
             except ray.exceptions.GetTimeoutError:
                 raise Busy(f"{method}: no answer within {timeout:g} s") from None
             time.sleep(RETRY_PAUSE)
@@ -460,21 +474,21 @@ class Cluster:
         try:
             return unwrap(ray.get(actor.open.remote(key, self._client, blob, must_prefetch), timeout=CALL_TIMEOUT))
         except ray.exceptions.RayActorError:
-            self._supervisor.lost.remote(actor, "died under a call")
+            self._supervisor.lost.remote(id_of(actor), "died under a call")
             return None
 
     def _grow(self) -> bool:
-        return unwrap(ray.get(self._supervisor.add_collection_actor.remote(), timeout=CALL_TIMEOUT))
+        return self._ask_supervisor("add_collection_actor")
 
     # Looking inside ---------------------------------------------------------------------------------------------
 
     def stats(self) -> dict[str, Any]:
         """Every actor's counters by name."""
-        return unwrap(ray.get(self._supervisor.stats.remote(), timeout=CALL_TIMEOUT))
+        return self._ask_supervisor("stats")
 
     def pids(self) -> dict[str, int]:
         """Process ids by actor name."""
-        return unwrap(ray.get(self._supervisor.pids.remote(), timeout=CALL_TIMEOUT))
+        return self._ask_supervisor("pids")
 
     def __repr__(self) -> str:
         if self._closed:

@@ -7,6 +7,7 @@ from typing import Any
 
 import ray
 
+from actors.pool import id_of
 from actors.supervisor import SUPERVISOR
 from cluster.follow import TargetLost
 from cluster.runtime import NodeFile, NoNode, ensure_ray, namespace_of
@@ -71,7 +72,7 @@ class RayTarget:
             return unwrap(await asyncio.wait_for(getattr(actor, method).remote(*args), patience))
         except ray.exceptions.RayActorError as error:
             if actor != self._supervisor:
-                self._supervisor.lost.remote(actor, f"died under {method}, asked by the follower")
+                self._supervisor.lost.remote(id_of(actor), f"died under {method}, asked by the follower")
             raise TargetLost(f"an actor of the node on {self._store} is gone ({type(error).__name__})") from None
         except ray.exceptions.RayError as error:
             raise TargetLost(f"the node on {self._store} does not answer ({type(error).__name__})") from None

@@ -17,8 +17,8 @@ REPLACEMENT_PATIENCE = 10.0  # seconds to wait for a spare when the pool is empt
 
 
 def id_of(actor: Any) -> str:
-    """An actor's id in hex. Messages about an actor that may be dead name it so: a handle that is an argument of several
-    running tasks of one async actor, which lets go of it meanwhile, ends that actor's process (a failed check in Ray)."""
+    """An actor's id in hex. Messages about an actor that may be dead name it so: a handle that several running tasks
+    of one async actor were given, which lets go of it meanwhile, ends that actor's process (a failed check in Ray)."""
     return actor._actor_id.hex()
 
 

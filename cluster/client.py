@@ -319,7 +319,7 @@ class Cluster:
         self._directory = self._ask_supervisor("directory")
 
     def _ask_supervisor(self, method: str) -> Any:
-        """One question to the supervisor; one that is being restarted is asked again. Raises NoNode when it has ended."""
+        """One question to the supervisor; one that is being restarted is asked again. Raises NoNode if it ended."""
         for _ in range(RETRIES):
             try:
                 return unwrap(ray.get(getattr(self._supervisor, method).remote(), timeout=CALL_TIMEOUT))

@@ -38,6 +38,7 @@ class FetchWorker:
         self._keys = {"validation": 0, "speculation": 0}
         self._largest = {"validation": 0, "speculation": 0}
         self._gates = {name: threading.Event() for name in ("speculation", "answers", "validation")}
+        self._waiting = dict.fromkeys(self._gates, 0)
         for gate in self._gates.values():
             gate.set()
         self._failures: list[str] = []
@@ -51,17 +52,24 @@ class FetchWorker:
     @answers
     def read(self, outpoints: bytes, tip: FlatTip) -> tuple[np.ndarray, np.ndarray]:
         """Observations (a packed CoinBatch) of joined 36-byte outpoints at `tip`, for a check that waits for them."""
-        self._gates["validation"].wait()
+        self._pass("validation")
         return self._read("validation", outpoints, tip)
 
     @ray.method(concurrency_group="speculation")
     @answers
     def prefetch(self, outpoints: bytes, tip: FlatTip) -> tuple[np.ndarray, np.ndarray]:
         """The same for a collection whose client is away."""
-        self._gates["speculation"].wait()
+        self._pass("speculation")
         answer = self._read("speculation", outpoints, tip)
-        self._gates["answers"].wait()
+        self._pass("answers")
         return answer
+
+    def _pass(self, gate: str) -> None:
+        """Waits while an exercise holds this gate."""
+        if not self._gates[gate].is_set():
+            self._waiting[gate] += 1
+            self._gates[gate].wait()
+            self._waiting[gate] -= 1
 
     def _read(self, group: str, outpoints: bytes, tip: FlatTip) -> tuple[np.ndarray, np.ndarray]:
         if self._failures:
@@ -114,7 +122,7 @@ class FetchWorker:
             "largest": dict(self._largest),  # keys of one request
             "opens": self._view.opens,
             "version": self._view.version,
-            "held": [name for name, gate in self._gates.items() if not gate.is_set()],
+            "waiting": dict(self._waiting),  # at a gate that an exercise holds
         }
 
     @ray.method(concurrency_group="control")

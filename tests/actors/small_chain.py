@@ -19,8 +19,8 @@ COINS_EACH = 60
 GENESIS_HASH = bytes.fromhex("0f9188f13cb7b2c71f2a335e3a4fc328bf5beb436012afca590b1a11466e2206")[::-1]
 GENESIS_TIME = 1296688602
 
-#: Settings of nodes whose counters a test looks at: nothing runs that the test did not ask for.
-QUIET: dict[str, Any] = {"mempool_verify": "off", "heartbeat_ms": 0}
+#: Settings of nodes whose counters a test looks at: nothing runs that the test did not ask for, and workers read all.
+QUIET: dict[str, Any] = {"mempool_verify": "off", "heartbeat_ms": 0, "local_reads": 0}
 
 
 class SmallChain:

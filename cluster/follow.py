@@ -216,7 +216,7 @@ class Follower:
         return True
 
     def _show_following(self) -> None:
-        if self.status.state is not FollowState.APART:
+        if self._apart is None:
             self._show(FollowState.FOLLOWING)
 
     # After that -------------------------------------------------------------------------------------------------
@@ -245,7 +245,10 @@ class Follower:
         if info.initial_download:
             raise NodeUnreachable("the node is in its initial download again")
         tip = await self._target.tip()
-        changed = info.best != tip.hash and await self._sync_blocks()
+        if info.best == tip.hash:
+            self._apart, changed = None, False
+        else:
+            changed = await self._sync_blocks()
         differences = await self._compare_mempools()
         if self._by_messages and (changed or differences):
             self.status.repairs += 1
@@ -293,8 +296,7 @@ class Follower:
             tip = await self._target.tip()
             self._note_heights(tip, info)
             if tip.hash == info.best:
-                if self.status.state is FollowState.APART:
-                    self._show(FollowState.FOLLOWING)
+                self._apart = None
                 return moved
             if self._apart == (tip.hash, info.best):
                 return moved

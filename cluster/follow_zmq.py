@@ -110,9 +110,11 @@ class Notifications:
         """Ends the subscriptions. Harmless to repeat."""
         for socket in self._sockets:
             socket.disable_monitor()
+        for socket in (*self._sockets, *self._monitors):
             socket.close(0)
         self._sockets.clear()
         self._monitors.clear()
+        self._poller = zmq.asyncio.Poller()
         if self._context is not None:
             self._context.term()
             self._context = None

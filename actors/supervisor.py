@@ -7,6 +7,7 @@ are told about it. The supervisor itself may be restarted: it finds its actors a
 import asyncio
 import logging
 import os
+import time
 from typing import Any, ClassVar
 
 import ray
@@ -38,6 +39,7 @@ SINGLE = ("chainstate", "mempool")
 SPARED = ("fetch", "script")
 LOOK_EVERY = 1.0  # seconds between pings
 PING_PATIENCE = 30.0  # seconds without an answer after which an actor is looked upon as hung
+LONGEST_PAUSE = 5.0  # seconds between tries to make an actor that dies before it ever answers
 
 log = logging.getLogger("txcollection")
 
@@ -51,7 +53,7 @@ class Supervisor:
         self._store = store
         self._settings = settings
         self._namespace = namespace
-        self._actors: dict[str, list[Any]] = {kind: [] for kind in KINDS}
+        self._actors: dict[str, list[Any]] = {kind: [] for kind in KINDS}  # None: a place to be filled
         self._spares: dict[str, list[Any]] = {kind: [] for kind in SPARED}
         self._guests: dict[str, tuple[Any, tuple[Any, ...]]] = {}  # kinds that others registered: class, arguments
         self._names: dict[Any, str] = {}
@@ -61,7 +63,12 @@ class Supervisor:
         self._changing = asyncio.Lock()
         self._watcher: asyncio.Task[None] | None = None
         self._replaced: dict[str, int] = dict.fromkeys(KINDS, 0)
+        self._answered: set[Any] = set()  # actors that were seen alive
+        self._pauses: dict[str, tuple[float, float]] = {}  # kinds that do not start: pause, time of the next try
+        self._trouble: dict[str, str] = {}  # why a kind does not start, in its own words
         self._me: Any = None
+        if ray.get_runtime_context().was_current_actor_reconstructed:
+            self._myself().directory.remote()  # look for the others at once, and not only when somebody asks
 
     # Making actors ----------------------------------------------------------------------------------------------
 
@@ -101,9 +108,10 @@ class Supervisor:
             return (settings,)
         if kind == "fetch":
             try:
-                tip = unwrap(await self._actors["chainstate"][0].tip.remote())
-            except NotReady:
-                tip = None
+                owner = self._actors["chainstate"][0]
+                tip = None if owner is None else unwrap(await owner.tip.remote())
+            except (NotReady, ray.exceptions.RayError):
+                tip = None  # the first request says which tip it wants
             return (self._store, settings["fetch_threads"], settings["fetch_block_cache"], tip)
         if kind == "script":
             return (settings["script_threads"],)
@@ -141,20 +149,27 @@ class Supervisor:
             return cause
         return StoreError(f"the store {self._store} could not be opened: {_last_line(error)}")
 
-    def _directory(self) -> dict[str, Any]:
+    def _myself(self) -> Any:
         self._me = self._me or ray.get_actor(SUPERVISOR, namespace=self._namespace)
-        directory: dict[str, Any] = {kind: list(handles) for kind, handles in self._actors.items()}
+        return self._me
+
+    def _members(self, kind: str) -> list[Any]:
+        return [handle for handle in self._actors[kind] if handle is not None]
+
+    def _directory(self) -> dict[str, Any]:
+        directory: dict[str, Any] = {kind: self._members(kind) for kind in self._actors}
         for kind in SINGLE:
             directory[kind] = directory[kind][0] if directory[kind] else None
-        directory["supervisor"] = self._me
+        directory["supervisor"] = self._myself()
+        directory["trouble"] = dict(self._trouble)
         return directory
 
     async def _wire(self) -> None:
         """Tells everyone about everyone."""
         directory = self._directory()
-        told = [h for kind in ("mempool", "template", "collection") for h in self._actors[kind]]
-        told += self._actors["chainstate"]
-        told += [h for kind in self._guests for h in self._actors[kind]]
+        told = [h for kind in ("mempool", "template", "collection") for h in self._members(kind)]
+        told += self._members("chainstate")
+        told += [h for kind in self._guests for h in self._members(kind)]
         await asyncio.gather(*(h.wire.remote(directory) for h in told), return_exceptions=True)
 
     @answers
@@ -167,9 +182,12 @@ class Supervisor:
     async def add_collection_actor(self) -> bool:
         """One more, up to the bound on collections that prefetch at once; False if that is reached."""
         async with self._changing:
-            if len(self._actors["collection"]) >= self._settings["collection_actors"]:
+            if self._stopping or len(self._actors["collection"]) >= self._settings["collection_actors"]:
                 return False
-            self._actors["collection"].append(await self._make("collection"))
+            made = await self._new("collection")
+            if made is None:
+                return False
+            self._actors["collection"].append(made)
             await self._wire()
             return True
 
@@ -180,20 +198,27 @@ class Supervisor:
             if self._running:
                 return
             found = ray.util.list_named_actors(all_namespaces=True)
-            names = sorted(entry["name"] for entry in found if entry["namespace"] == self._namespace)
-            for name in names:
-                kind, _, number = name.rpartition("-")
-                if not number.isdecimal():
-                    continue
-                handle = ray.get_actor(name, namespace=self._namespace)
-                if kind not in KINDS and not await self._is_guest(kind, handle):
-                    continue
-                self._names[handle] = name
-                self._actors[kind].append(handle)
-                self._next = max(self._next, int(number))
+            mine = [entry["name"].rpartition("-") for entry in found if entry["namespace"] == self._namespace]
+            for kind, _, number in sorted(mine, key=lambda parts: (parts[0], parts[2].zfill(12))):
+                if number.isdecimal():
+                    await self._adopt_one(kind, f"{kind}-{number}")
+                    self._next = max(self._next, int(number))
+            for kind in SPARED:
+                self._spares[kind] = self._actors[kind][self._wanted(kind) :]
+                self._actors[kind] = self._actors[kind][: self._wanted(kind)]
             self._running = True
-            await self._wire()
+            log.warning("the supervisor was restarted and found %d actors", len(self._names))
+            await self._fill(changed=True)
             self._watcher = asyncio.create_task(self._watch())
+
+    async def _adopt_one(self, kind: str, name: str) -> None:
+        try:
+            handle = ray.get_actor(name, namespace=self._namespace)
+        except ValueError:
+            return  # it died in between
+        if kind in KINDS or await self._is_guest(kind, handle):
+            self._names[handle] = name
+            self._actors[kind].append(handle)
 
     # Guests -----------------------------------------------------------------------------------------------------
 
@@ -266,53 +291,107 @@ class Supervisor:
     async def _watch(self) -> None:
         while not self._stopping:
             await asyncio.sleep(LOOK_EVERY)
-            everyone = [h for group in (self._actors, self._spares) for handles in group.values() for h in handles]
-            results = await asyncio.gather(*(self._alive(h) for h in everyone))
-            for handle, why in zip(everyone, results, strict=True):
-                if why and not self._stopping:
-                    try:
-                        await self._replace(handle, why)
-                    except (TxCollectionError, ray.exceptions.RayError) as error:
-                        log.warning("no replacement for %s yet: %s", self._names.get(handle), error)
+            try:
+                await self._look()
+            except Exception:  # whatever it was, the next look must come
+                log.exception("a look at the actors failed")
+
+    async def _look(self) -> None:
+        everyone = list(self._names)
+        results = await asyncio.gather(*(self._alive(h) for h in everyone))
+        for handle, why in zip(everyone, results, strict=True):
+            if why:
+                await self._replace(handle, why)
+        async with self._changing:
+            await self._fill()
 
     async def _alive(self, handle: Any) -> str:
+        """Why an actor is to be replaced; nothing if it lives."""
         try:
             await asyncio.wait_for(handle.ping.remote(), PING_PATIENCE)
         except ray.exceptions.RayActorError as error:
+            if handle not in self._answered and not isinstance(error, ray.exceptions.ActorUnavailableError):
+                self._note_trouble(self._kind_of(handle), error)
             return type(error).__name__
         except TimeoutError:
             return f"no answer in {PING_PATIENCE:g} s"
         except ray.exceptions.RayError:
             return ""
+        self._answered.add(handle)
+        kind = self._kind_of(handle)
+        self._trouble.pop(kind, None)
+        self._pauses.pop(kind, None)
         return ""
+
+    def _kind_of(self, handle: Any) -> str:
+        return self._names.get(handle, "").rpartition("-")[0]
+
+    def _note_trouble(self, kind: str, error: Exception) -> None:
+        """One that died before it ever answered, as where the disk is full, is made again after a pause."""
+        pause = min(2 * self._pauses.get(kind, (LOOK_EVERY / 4, 0.0))[0], LONGEST_PAUSE)
+        self._pauses[kind] = (pause, time.monotonic() + pause)
+        self._trouble[kind] = str(self._startup_error(error))
 
     async def _replace(self, handle: Any, why: str) -> None:
         async with self._changing:
-            kind = self._names.get(handle, "").rpartition("-")[0]
+            kind = self._kind_of(handle)
             if self._stopping or not kind:
                 return
             del self._names[handle]
+            self._answered.discard(handle)
             try:
                 ray.kill(handle)
             except (ValueError, ray.exceptions.RayError):
                 pass
             if kind in SPARED and handle in self._spares[kind]:
                 self._spares[kind].remove(handle)
-                self._spares[kind].append(await self._make(kind))
+                await self._fill()
                 return
             members = self._actors[kind]
             position = members.index(handle)
-            members.pop(position)
-            log.warning("a %s actor is gone (%s); it is replaced", kind, why)
+            if kind == "collection" and len(members) > self._wanted(kind):
+                members.pop(position)
+            else:
+                members[position] = None
+            log.warning("a %s actor is gone (%s); it is replaced", kind, self._trouble.get(kind, why))
             self._replaced[kind] += 1
-            if kind != "collection" or len(members) < self._wanted(kind):
-                spares = self._spares.get(kind)
-                members.insert(position, spares.pop(0) if spares else await self._make(kind))
+            await self._fill(changed=True)
+
+    async def _fill(self, changed: bool = False) -> None:
+        """Puts actors into places that are empty, the owner of the store first, and tells everyone. What cannot be made
+        now is tried again by the next look."""
+        for kind in (*KINDS, *self._guests):
+            members = self._actors[kind]
+            missing = self._wanted(kind) - len(members)
+            members += [None] * missing
+            for position in [position for position, handle in enumerate(members) if handle is None]:
+                made = await self._spare_or_new(kind)
+                members[position] = made
+                changed = changed or made is not None
+                if made is not None and kind == "mempool":
+                    made.load.remote(os.path.join(self._store, "mempool.dat"))
+        if changed:
             await self._wire()
-            if kind == "mempool":
-                members[0].load.remote(os.path.join(self._store, "mempool.dat"))
-            if kind in SPARED and len(self._spares[kind]) < self._settings["spare_workers"]:
-                self._spares[kind].append(await self._make(kind))
+        for kind, spares in self._spares.items():
+            while len(spares) < self._settings["spare_workers"]:
+                made = await self._new(kind)
+                if made is None:
+                    break
+                spares.append(made)
+
+    async def _spare_or_new(self, kind: str) -> Any:
+        spares = self._spares.get(kind)
+        return spares.pop(0) if spares else await self._new(kind)
+
+    async def _new(self, kind: str) -> Any:
+        """One more of a kind; None if it cannot be made now."""
+        if self._stopping or time.monotonic() < self._pauses.get(kind, (0.0, 0.0))[1]:
+            return None
+        try:
+            return await self._make(kind)
+        except (ValueError, TxCollectionError, ray.exceptions.RayError) as error:
+            log.warning("no %s actor can be made now: %s", kind, _last_line(error))
+            return None
 
     # For clients ------------------------------------------------------------------------------------------------
 
@@ -320,7 +399,7 @@ class Supervisor:
     async def stats(self) -> dict[str, Any]:
         """Every actor's counters by name."""
         await self._adopt()
-        everyone = [(self._names[h], h) for handles in self._actors.values() for h in handles if h in self._names]
+        everyone = [(self._names[h], h) for kind in self._actors for h in self._members(kind) if h in self._names]
         answers_ = await asyncio.gather(
             *(asyncio.wait_for(h.stats.remote(), PING_PATIENCE) for _, h in everyone), return_exceptions=True
         )
@@ -352,8 +431,8 @@ class Supervisor:
         if self._watcher is not None:
             self._watcher.cancel()
         for kind in self._guests:
-            await self._close(self._actors[kind])
-        await self._close(self._actors["chainstate"])
+            await self._close(self._members(kind))
+        await self._close(self._members("chainstate"))
         for handle in list(self._names):
             try:
                 ray.kill(handle)

@@ -19,7 +19,7 @@ __all__ = ["Mount", "PageCache", "is_cold", "mount_of", "read_ahead_kb", "refuse
 
 MEMORY_FILE_SYSTEMS = {"tmpfs", "ramfs", "devtmpfs"}
 _OCTAL = re.compile(r"\\([0-7]{3})")  # how the kernel writes a blank in a path
-SLACK = 64 * 1024  # bytes of the page cache that may stay: a log's last page, a manifest that is being written
+SLACK = 256 * 1024  # bytes that may stay: filter, index and first blocks, which the owner maps when it opens its tables
 
 
 @dataclass(frozen=True, slots=True)

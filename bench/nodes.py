@@ -34,6 +34,8 @@ FOUR = ("baseline", "prefetch only", "parallel only", "both")
 
 #: Of every node of a bench: nothing dies here, so no spares; an open collection is not swept away during a long sample.
 COMMON: dict[str, Any] = {"spare_workers": 0, "log_level": "error"}
+# Ray warns on standard output of more processes than it would start at a time; here there are many on purpose.
+STARTUP_CONCURRENCY = ("RAY_worker_maximum_startup_concurrency", "64")
 NOT_COPIED = {"lock", "node.json", "node.log", "tip"}
 
 
@@ -61,7 +63,7 @@ class BenchNode:
 
     def directory(self) -> dict[str, Any]:
         """Actor handles by kind."""
-        supervisor = ray.get_actor(SUPERVISOR, namespace=namespace_of(self.node.store))
+        supervisor: Any = ray.get_actor(SUPERVISOR, namespace=namespace_of(self.node.store))
         return unwrap(ray.get(supervisor.directory.remote()))
 
     def refresh_pids(self) -> None:
@@ -91,10 +93,18 @@ class BenchNode:
         ray.get([handle.reopen.remote() for handle in everyone if hasattr(handle, "reopen")])
         self.cache.drop()
         tip = pack_tip(self.node.tip())
-        for answer in ray.get([worker.read.remote(b"", tip) for worker in handles["fetch"]]):
+        opening: list[Any] = [worker.read.remote(b"", tip) for worker in handles["fetch"]]
+        opening += [handle.warm_up.remote() for handle in everyone if hasattr(handle, "warm_up")]
+        for answer in ray.get(opening):
             unwrap(answer)
         after = self.storage_read()
         return Cooling(self.cache.drop(), _difference(before, after))
+
+    def rest(self) -> None:
+        """Unmaps the tables that the owner of the database has read; they are the other nodes' tables as well."""
+        owner = self.directory()["chainstate"]
+        if hasattr(owner, "reopen"):
+            unwrap(ray.get(owner.reopen.remote()))
 
     def counters(self) -> dict[str, int]:
         """Requests and sizes that the report shows, summed over the actors of a kind."""
@@ -190,6 +200,7 @@ def running_nodes(
         if not with_mempool:
             (stores[name] / "mempool.dat").unlink(missing_ok=True)
     cache = PageCache([store / "chainstate" for store in stores.values()])
+    os.environ.setdefault(*STARTUP_CONCURRENCY)
     owns_ray = ensure_ray("local", overrides.get("object_store_memory"))
     nodes: dict[str, BenchNode] = {}
     try:

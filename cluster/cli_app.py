@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.text import Text
 from typer.exceptions import TyperException
 
-from cluster import cli_check, cli_node, cli_store
+from cluster import cli_bench, cli_check, cli_node, cli_store
 from cluster.cli_common import ERROR, stderr
 from models.errors import TxCollectionError
 
@@ -63,6 +63,7 @@ _command(
 )
 _command(cli_check.collect, "txcollection collect jobs.jsonl --store ~/.txcollection/main")
 _command(demo, "txcollection demo")
+app.add_typer(cli_bench.app, name="bench")
 
 
 def _fail(message: str) -> int:

@@ -53,8 +53,10 @@ def main() -> int:
 
         why = asyncio.run(capnp.run(server.run(path, ready, given.with_parent)))
     except TxCollectionError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {error}", file=sys.stdout if given.with_parent else sys.stderr)  # the parent tells the user
         return ERROR
+    except KeyboardInterrupt:
+        return DONE
     finally:
         ray.shutdown()
     if why:

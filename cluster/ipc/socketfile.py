@@ -66,16 +66,16 @@ def _make_room(path: Path) -> None:
     raise SocketError(f"another process listens at {path}: end it, or choose another path")
 
 
-def identity(path: Path) -> tuple[int, int] | None:
-    """What tells this file from another one of the same name; None if there is none."""
+def identity(path: Path) -> tuple[int, int, int] | None:
+    """What tells this file from another one of the same name (inodes are used again); None if there is none."""
     try:
         found = os.lstat(path)
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return found.st_dev, found.st_ino, found.st_mtime_ns
 
 
-def unlink(path: Path, ours: tuple[int, int] | None) -> None:
+def unlink(path: Path, ours: tuple[int, int, int] | None) -> None:
     """Removes the file, unless another server has put its own there meanwhile."""
     if ours is not None and identity(path) == ours:
         path.unlink(missing_ok=True)

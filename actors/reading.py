@@ -1,7 +1,7 @@
 """How a check gets what it asks for: coins from the workers at one tip, scripts from the workers of all cores."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from models.messages import FlatCoin, FlatTip, pack_tip, unpack_batch, unpack_ti
 
 __all__ = ["Reading"]
 
+CHUNKS_EACH = 2  # under way for each worker: one runs, one waits at its door
 LOCAL_THREADS = 8
 SHARED_READ = 2048  # outpoints
 OUTPOINT = 36  # bytes
@@ -86,25 +87,28 @@ class Reading:
         if self._view is not None:
             self._view.forget()
 
-    async def scripts(self, jobs: Sequence[ScriptJob], flags: int) -> list[int]:
+    async def scripts(self, jobs: Iterable[ScriptJob], flags: int) -> list[int]:
         """First failing input of each job, or -1; spread over all workers. Raises Busy past the deadline."""
-        chunks: list[list[ScriptJob]] = [[]]
-        size = 0
-        for job in jobs:
-            if size >= VALIDATION_CHUNK:
-                chunks.append([])
-                size = 0
-            chunks[-1].append(job)
-            size += len(job[1])
-        limit = asyncio.Semaphore(2 * max(len(self.script), 1))
+        deadline = self.settings["script_deadline_s"]
+        limit = asyncio.Semaphore(CHUNKS_EACH * max(len(self.script), 1))
 
         async def run(chunk: list[ScriptJob]) -> list[int]:
-            async with limit:
-                deadline = self.settings["script_deadline_s"]
+            try:
                 return await self.script.call("verify", chunk, flags, deadline=deadline, kill_late=True)
+            finally:
+                limit.release()
 
-        answers = await asyncio.gather(*(run(chunk) for chunk in chunks))
-        return [first for answer in answers for first in answer]
+        tasks: list[asyncio.Task[list[int]]] = []
+        try:
+            for chunk in _chunks(jobs):
+                await limit.acquire()  # the workers run what they have while the next chunk is made
+                tasks.append(asyncio.create_task(run(chunk)))
+                await asyncio.sleep(0)
+            return [first for answer in await asyncio.gather(*tasks) for first in answer]
+        except BaseException:
+            for task in tasks:
+                task.cancel()
+            raise
 
     async def drive(self, steps: Steps, tip: Tip) -> BlockJudgement:
         """Runs a check to its end (see `models.consensus.check`)."""
@@ -121,3 +125,16 @@ class Reading:
             return end.value
         finally:
             steps.close()
+
+
+def _chunks(jobs: Iterable[ScriptJob]) -> Iterator[list[ScriptJob]]:
+    chunk: list[ScriptJob] = []
+    size = 0
+    for job in jobs:
+        chunk.append(job)
+        size += len(job[1])
+        if size >= VALIDATION_CHUNK:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk

@@ -23,6 +23,7 @@ from models.wire.transaction import decode_transaction
 __all__ = ["COLLECTION_BUDGET", "PrefetchBatch", "TxCollection", "check_wtxids", "parse_wtxids"]
 
 COLLECTION_BUDGET = 8 * 1024 * 1024  # bytes, queue and observations together (SPEC 1.8)
+MANY_JOBS = 64  # script jobs of one segment from which on its coins are unpacked together
 QUEUED_INPUT = 36  # bytes that one queued outpoint is charged
 ScriptJob = tuple[bytes, list[tuple[int, bytes]]]  # raw transaction, (satoshis, scriptPubKey) of each input
 PROBE_ENTRY = 1  # bytes that one remembered BIP30 answer takes
@@ -425,19 +426,22 @@ class TxCollection:
         whole &= part.table.rows["flags"] & COINBASE == 0
         whole &= ~(self.verified | self._handed)[part.positions]
         self._handed[part.positions[whole]] = True
-        return [(int(part.positions[i]), self._script_job(segment, int(i))) for i in np.flatnonzero(whole)]
+        indices = np.flatnonzero(whole).tolist()
+        spent = self.coins[segment].spent_outputs() if len(indices) >= MANY_JOBS else None
+        return [(int(part.positions[i]), self._script_job(segment, i, spent)) for i in indices]
 
-    def _script_job(self, segment: int, i: int) -> ScriptJob:
+    def _script_job(self, segment: int, i: int, spent: Sequence[tuple[int, bytes]] | None) -> ScriptJob:
         part = self.segments[segment]
         start, end = int(part.table.in_start[i]), int(part.table.in_start[i + 1])
-        return part.table.raw(i), [self._spent_output(segment, at) for at in range(start, end)]
+        return part.table.raw(i), [self._spent_output(segment, at, spent) for at in range(start, end)]
 
-    def _spent_output(self, segment: int, at: int) -> tuple[int, bytes]:
-        """Value and scriptPubKey of the coin an input spends, from the database or from this very block."""
+    def _spent_output(self, segment: int, at: int, spent: Sequence[tuple[int, bytes]] | None) -> tuple[int, bytes]:
+        """Value and scriptPubKey of the coin an input spends, from the database (`spent`: all of a segment's, where
+        they were unpacked together) or from this very block."""
         part = self.segments[segment]
         parent = int(part.source[at])
         if parent < 0:
-            return self.coins[segment].spent_output(at)
+            return spent[at] if spent is not None else self.coins[segment].spent_output(at)
         number, i = self._where[parent].tolist()
         vout = int.from_bytes(part.table.ins["prevout"][at].tobytes()[32:], "little")
         table = self.segments[number].table

@@ -354,6 +354,21 @@ class CoinColumns:
         """Value in satoshis and scriptPubKey of a coin."""
         return int(self.rows["value"][index]), self.script(index)
 
+    def spent_outputs(self) -> list[tuple[int, bytes]]:
+        """`spent_output` of every index, several times faster; nothing useful where no coin was observed."""
+        arena = self._arena[: self._used].tobytes()
+        columns = (self.rows[name].tolist() for name in ("value", "script_type", "script_at"))
+        sizes = _PAYLOAD_OF_TYPE.tolist()
+        outputs = []
+        for value, kind, at in zip(*columns, strict=True):
+            if kind >= SPECIAL_SCRIPTS:
+                outputs.append((value, arena[at : at + kind - SPECIAL_SCRIPTS]))
+            else:
+                payload = arena[at : at + sizes[kind]]
+                whole = len(payload) == sizes[kind]
+                outputs.append((value, decompress_script(bytes((kind,)) + payload)[0] if whole else b""))
+        return outputs
+
     def coin(self, index: int) -> Coin | None:
         """The observation at `index`; None for an absence."""
         row = self.rows[index]

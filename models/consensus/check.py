@@ -5,7 +5,7 @@ plain loop in a test and an async actor drive the same code. It compares tips on
 compares again before the answer leaves.
 """
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -38,9 +38,12 @@ class CoinsWanted:
 
 @dataclass(frozen=True)
 class ScriptsWanted:
-    """Answer with the first failing input of each job, or -1. A job is (raw transaction, its spent outputs)."""
+    """Answer with the first failing input of each job, or -1. A job is (raw transaction, its spent outputs).
 
-    jobs: list[ScriptJob]
+    Jobs are made while they are taken, so that the first can run before the last is made.
+    """
+
+    jobs: Iterator[ScriptJob]
     flags: int
 
 
@@ -162,9 +165,11 @@ def _verify_scripts(
         positions = positions[positions < before]
     if not len(positions):
         return {}
-    jobs = [draft.script_job(position) for position in positions.tolist()]
-    firsts = yield ScriptsWanted(jobs, flags)
-    judgement.scripts_run = sum(len(spent) for _, spent in jobs)
+    version = draft.version
+    firsts = yield ScriptsWanted(draft.script_jobs(positions), flags)
+    if draft.version != version:
+        raise StaleView("the tip moved while the scripts of a block were verified")
+    judgement.scripts_run = int(draft.rows["n_in"][positions].sum())
     answers = np.array(firsts, np.int64)
     draft.scripts_good(positions[answers < 0], flags)
     bad = answers >= 0
@@ -193,6 +198,6 @@ def drive(
                 read = coins(wanted.outpoints)
                 answer = read if isinstance(read, CoinBatch) else CoinBatch.of_coins(read)
             else:
-                answer = scripts(wanted.jobs, wanted.flags)
+                answer = scripts(list(wanted.jobs), wanted.flags)
     except StopIteration as end:
         return end.value

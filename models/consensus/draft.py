@@ -6,7 +6,7 @@ and is dropped with it; transactions, wiring and verified scripts stay. The coin
 judged with many coinbases, and leaves each judgement unchanged.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -30,6 +30,9 @@ __all__ = ["PROBE_ABSENT", "PROBE_PRESENT", "PROBE_UNKNOWN", "BlockDraft"]
 
 (PROBE_UNKNOWN, PROBE_ABSENT, PROBE_PRESENT) = range(3)  # BIP30: is any output of a transaction already unspent?
 (SCRIPT_UNKNOWN, SCRIPT_GOOD) = range(2)
+
+
+MANY_JOBS = 64  # of one segment: from here on its coins are unpacked together
 
 
 class _Part:
@@ -170,6 +173,21 @@ class BlockDraft:
     def unverified(self) -> np.ndarray:
         """Positions whose scripts are not known to pass."""
         return np.flatnonzero(self.filled[1:] & (self.scripts[1:] == SCRIPT_UNKNOWN)) + 1
+
+    def script_jobs(self, positions: np.ndarray) -> Iterator[tuple[bytes, list[tuple[int, bytes]]]]:
+        """`script_job` of many positions, made as they are asked for."""
+        numbers = self._where[positions, 0]
+        outputs: dict[int, tuple[list[tuple[int, bytes]], list[int]]] = {}
+        for position, number in zip(positions.tolist(), numbers.tolist(), strict=True):
+            if number not in outputs:
+                if np.count_nonzero(numbers == number) < MANY_JOBS:
+                    yield self.script_job(position)
+                    continue
+                part = self._parts[number]
+                outputs[number] = part.coins.spent_outputs(), part.table.in_start.tolist()
+            spent, starts = outputs[number]
+            index = int(self._where[position, 1])
+            yield self._parts[number].table.raw(index), spent[starts[index] : starts[index + 1]]
 
     def script_job(self, position: int) -> tuple[bytes, list[tuple[int, bytes]]]:
         """What verifying a transaction's scripts takes: its raw bytes, and (satoshis, scriptPubKey) of each input."""

@@ -40,9 +40,7 @@ class Rewire:
 
 
 FEW_SEGMENTS = 4  # up to here columns are compared; beyond, an index over all inputs pays
-
-
-FEW_WORDS = 16
+FEW_WORDS = 16  # up to here each is compared on its own
 FILTER_BITS = 20
 FILTER_MASK = np.uint64((1 << FILTER_BITS) - 1)
 
@@ -108,7 +106,7 @@ class BlockLayout:
     def _find_parents(self, segment: Segment, owners: np.ndarray) -> None:
         """Links inputs to transactions of this block that stand before them; a child before its parent finds none."""
         known = self._position_of_txid
-        if len(owners) <= FEW_WORDS:
+        if len(owners) <= FEW_WORDS or len(self.segments) > FEW_SEGMENTS:
             candidates = list(range(len(owners)))
         else:
             tables = [*(other.table for other in self.segments), segment.table]

@@ -269,3 +269,11 @@ def test_a_key_that_is_no_point_leaves_an_empty_script() -> None:
 def test_nothing_was_observed_at_first() -> None:
     assert CoinColumns(2).rows["state"].tolist() == [UNKNOWN, UNKNOWN]
     assert len(CoinColumns(2)) == 2
+
+
+@given(st.lists(st.tuples(st.integers(0, 2**50), st.binary(max_size=40)), max_size=12))
+def test_unpacking_all_spent_outputs_is_unpacking_each(outputs: list[tuple[int, bytes]]) -> None:
+    columns = CoinColumns(len(outputs) + 1)  # the last one is never observed
+    batch = CoinBatch.of_coins([Coin(value, 7, False, script) for value, script in outputs])
+    columns.put(np.arange(len(outputs)), batch)
+    assert columns.spent_outputs()[: len(outputs)] == [columns.spent_output(i) for i in range(len(outputs))]

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.text import Text
 from typer.exceptions import TyperException
 
-from cluster import cli_bench, cli_check, cli_node, cli_store
+from cluster import cli_bench, cli_check, cli_follow, cli_node, cli_store
 from cluster.cli_common import ERROR, stderr
 from models.errors import TxCollectionError
 
@@ -62,6 +62,10 @@ _command(
     "cat proposals.jsonl | txcollection propose --jsonl - --script-mode inline",
 )
 _command(cli_check.collect, "txcollection collect jobs.jsonl --store ~/.txcollection/main")
+_command(
+    cli_follow.follow,
+    "txcollection follow --node http://127.0.0.1:8332 --cookie ~/.bitcoin/.cookie --zmq tcp://127.0.0.1:28332",
+)
 _command(demo, "txcollection demo")
 app.add_typer(cli_bench.app, name="bench")
 

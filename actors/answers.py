@@ -6,7 +6,9 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from models.errors import InternalError, TxCollectionError
+from ray.exceptions import RayActorError
+
+from models.errors import InternalError, TxCollectionError, WorkerLost
 from models.messages import failed, ok
 
 __all__ = ["answers"]
@@ -21,6 +23,8 @@ def answers(method: Callable[..., Any]) -> Callable[..., Any]:
     def describe(error: Exception) -> tuple[Any, ...]:
         if isinstance(error, TxCollectionError):
             return failed(error)
+        if isinstance(error, RayActorError):
+            return failed(WorkerLost(f"another actor died under {method.__name__}; ask again ({type(error).__name__})"))
         log.exception("unexpected error in %s", method.__qualname__)
         return failed(InternalError(f"{method.__name__}: {type(error).__name__}: {error}"))
 

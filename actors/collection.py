@@ -14,9 +14,10 @@ from typing import Any, ClassVar
 import ray
 
 from actors.answers import answers
+from actors.peer import Peer
 from actors.pool import WorkerPool, id_of
 from actors.prefetch import Prefetch, PrefetchPeers
-from actors.template import RESEND
+from actors.template import RESEND, TIP_RETRIES
 from models.collection import TxCollection
 from models.consensus.context import BlockContext, Tip, TipVersion
 from models.consensus.layout import Rewire
@@ -25,7 +26,7 @@ from models.consensus.verdict import Kind, Verdict
 from models.declared_block import match_block
 from models.drafts import Op
 from models.errors import Busy, ClientError, CollectionLost, StaleView, WorkerLost
-from models.messages import Answer, FlatTip, pack_batch, pack_verdict, unwrap
+from models.messages import FlatTip, pack_batch, pack_verdict, unwrap
 from models.storage.tipfile import TipReader
 from models.wire.block import BlockHeader, serialize_block
 from models.wire.merkle import MerkleTree, path_root
@@ -68,7 +69,9 @@ class CollectionActor:
         self._entries: dict[str, _Entry] = {}
         self._slot: str | None = None  # key of the collection that prefetches
         self._supervisor: Any = None
-        self._template: Any = None
+        self._chainstate = Peer("chainstate", self._report)
+        self._mempool = Peer("mempool", self._report)
+        self._template = Peer("template", self._report)
         self._wired = asyncio.Event()
         self._brief: tuple[Tip, bool, int] | None = None
         self._last_call = 0.0
@@ -85,13 +88,16 @@ class CollectionActor:
     async def wire(self, directory: dict[str, Any]) -> None:
         """Whom to ask."""
         self._supervisor = directory["supervisor"]
-        if self._peers.chainstate != directory["chainstate"]:
+        first = self._chainstate.handle is None
+        if self._chainstate.set(directory["chainstate"]):
             self._brief = None
-        self._peers.chainstate = directory["chainstate"]
-        self._peers.mempool = directory["mempool"]
+            if not first:
+                self._begin_again()
+        self._mempool.set(directory["mempool"])
+        self._peers.chainstate, self._peers.mempool = self._chainstate.handle, self._mempool.handle
         self._peers.fetch.set_members(directory["fetch"])
         self._peers.script.set_members(directory["script"])
-        self._template = directory["template"][0] if directory["template"] else None
+        self._template.set(next(iter(directory["template"]), None))
         self._wired.set()
         if self._sweeping is None:
             self._sweeping = asyncio.create_task(self._sweep())
@@ -104,15 +110,25 @@ class CollectionActor:
                 entry.collection.drop_observations()
                 entry.prefetch.restart()
 
+    def _begin_again(self) -> None:
+        """The owner of the coins was replaced: what prefetches begins again on the versions of the new one."""
+        for entry in self._entries.values():
+            if entry.prefetch is not None:
+                entry.collection.drop_observations()
+                entry.prefetch.restart()
+
     async def _current_brief(self) -> tuple[Tip, bool, int]:
-        """Tip, whether BIP30 probes are wanted, script flags."""
-        tip = self._tips.read()
-        if self._brief is None or self._brief[0].version != tip.version:
-            context: BlockContext = unwrap(await self._peers.chainstate.context.remote())
-            if context.tip.version != self._tips.read().version:
-                raise StaleView("the tip has moved")
-            self._brief = (context.tip, context.bip30, context.script_flags)
-        return self._brief
+        """Tip, whether BIP30 probes are wanted, script flags. Raises StaleView if the tip keeps moving."""
+        for _ in range(TIP_RETRIES):
+            tip = self._tips.read()
+            if self._brief is not None and self._brief[0].version == tip.version:
+                return self._brief
+            context: BlockContext = await self._chainstate.call("context")
+            if context.tip.version == self._tips.read().version:
+                self._brief = (context.tip, context.bip30, context.script_flags)
+                return self._brief
+            await asyncio.sleep(0.001)
+        raise StaleView("the tip moves faster than it can be looked at; ask again")
 
     # Declarations -----------------------------------------------------------------------------------------------
 
@@ -146,12 +162,13 @@ class CollectionActor:
         _, _, flags = await self._current_brief()
         entry = _Entry(key, client, collection, set(), f"{self._id}/{key}")
         self._tell(entry, [("open", wtxids)])
-        answer: Answer = ("ok", None)
-        reference = None
+        reference = known = None
         if split:
-            reference = self._peers.mempool.lookup.remote(wtxids, flags)
-            answer = await reference
-        known = unwrap(answer)
+            try:
+                reference, known = await self._mempool.call_kept("lookup", wtxids, flags)
+            except BaseException:
+                self._forget_story(entry)
+                raise
         if known is not None:
             positions = known["positions"]
             table = TxTable.from_columns(known)
@@ -183,11 +200,10 @@ class CollectionActor:
 
     def _tell(self, entry: _Entry, ops: list[Op], attachment: Any = None) -> None:
         """Passes facts on; not waited for. The first message of a new template actor is the whole story."""
-        if self._template is None:
-            entry.template = None
-            return
+        if entry.template is None and ops[0][0] == "open":
+            entry.template = self._template.handle
         if entry.template is None:
-            entry.template = self._template
+            return  # without its beginning a story is of no use; all of it is told when a verdict is asked for
         entry.template.tell.remote(entry.story, entry.seq, ops, attachment)
         entry.seq += 1
 
@@ -310,11 +326,8 @@ class CollectionActor:
                     if answer != RESEND:
                         return answer
                 except ray.exceptions.RayActorError:
-                    if template == self._template:
-                        self._report(template, "died under a check")
-                        self._template = None
-                        self._wired.clear()
-                        await asyncio.wait_for(self._wired.wait(), self._settings["check_deadline_s"])
+                    self._template.lose(template, "died under a check")
+            await self._template.there()
             self._tell_everything(entry)
         raise WorkerLost("template actors died under a check more than once")
 
@@ -334,8 +347,7 @@ class CollectionActor:
                     ops.append(("coins", number, observed, pack_batch(batch), version))
             if collection.verified.any():
                 ops.append(("scripts", collection.verified.nonzero()[0], collection.script_flags))
-        if entry.template is not None and entry.template == self._template:
-            entry.template.forget.remote(entry.story)
+        self._forget_story(entry)
         entry.story = f"{self._id}/{entry.key}#{time.monotonic_ns()}"  # a name that no late message bears
         entry.template = None
         entry.seq = 0
@@ -440,10 +452,13 @@ class CollectionActor:
         if entry.prefetch is not None:
             entry.prefetch.close()
             self._prefetched.update(entry.prefetch.counts)
-        if entry.template is not None:
-            entry.template.forget.remote(entry.story)
+        self._forget_story(entry)
         if self._slot == key:
             self._slot = None
+
+    def _forget_story(self, entry: _Entry) -> None:
+        if entry.template is not None:
+            entry.template.forget.remote(entry.story)
 
     # Housekeeping -----------------------------------------------------------------------------------------------
 
@@ -456,8 +471,8 @@ class CollectionActor:
         pause = self._settings["heartbeat_ms"] / 1000
         while self._entries and time.monotonic() - self._last_call < QUIET_AFTER:
             await asyncio.sleep(pause)
-            if self._template is not None:
-                self._template.ping.remote()
+            if self._template.handle is not None:
+                self._template.handle.ping.remote()
             for pool in (self._peers.fetch, self._peers.script):
                 pool.keep_awake()
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from actors.answers import answers
+from actors.peer import Peer
 from actors.pool import WorkerPool, id_of
 from models.assembly import Candidate, select
 from models.consensus.context import BlockContext
@@ -17,7 +18,7 @@ from models.consensus.table import TxTable
 from models.errors import ClientError, TxCollectionError
 from models.mempool import Mempool, ScriptCache
 from models.mempool_facts import FactsBatch, chunked
-from models.messages import FlatTip, unpack_batch, unwrap
+from models.messages import FlatTip, unpack_batch
 from models.storage.mempooldat import read_mempool
 from models.wire.block import decode_block
 from models.wire.hashes import to_display
@@ -40,7 +41,7 @@ class MempoolActor:
         self._fetch = WorkerPool("fetch", self._report)
         self._verify = WorkerPool("script", self._report)
         self._supervisor: Any = None
-        self._chainstate: Any = None
+        self._chainstate = Peer("chainstate", self._report)
         self._context: BlockContext | None = None
         self._todo: asyncio.Queue[bytes] = asyncio.Queue()
         self._pending = 0
@@ -57,7 +58,7 @@ class MempoolActor:
     async def wire(self, directory: dict[str, Any]) -> None:
         """Whom to ask for coins and scripts."""
         self._supervisor = directory["supervisor"]
-        self._chainstate = directory["chainstate"]
+        self._chainstate.set(directory["chainstate"])
         self._fetch.set_members(directory["fetch"])
         self._verify.set_members(directory["script"])
         self._context = None
@@ -217,7 +218,7 @@ class MempoolActor:
 
     async def _look_at(self, wtxids: list[bytes]) -> None:
         if self._context is None:
-            self._context = unwrap(await self._chainstate.context.remote())
+            self._context = await self._chainstate.call("context")
         context = self._context
         batch = FactsBatch(self._pool, wtxids, context)
         deadline = self._settings["read_deadline_s"]

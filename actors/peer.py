@@ -63,10 +63,15 @@ class Peer:
         Raises WorkerLost when two of them died under it; without `again` when the first did: whether what it was asked
         for was done is not known then.
         """
+        return (await self.call_kept(method, *args, again=again))[1]
+
+    async def call_kept(self, method: str, *args: Any, again: bool = True) -> tuple[Any, Any]:
+        """The same with Ray's reference to the answer in front, by which it is passed on without a copy."""
         for attempt in range(2):
             handle = await self.there()
             try:
-                return unwrap(await getattr(handle, method).remote(*args))
+                reference = getattr(handle, method).remote(*args)
+                return reference, unwrap(await reference)
             except ray.exceptions.RayActorError:
                 self.lose(handle)
                 if not again:

@@ -1,8 +1,12 @@
-"""Submitting a block (SPEC 2.6): judged here, stored and connected by the chainstate's owner, one step at a time."""
+"""Submitting a block (SPEC 2.6): judged here, stored and connected by the chainstate's owner, one step at a time.
+
+Every step can be asked for twice: a change of the tip names the version that it starts from. So where the owner dies
+under one, its replacement is asked the same, and answers that the tip has moved if the step was done.
+"""
 
 import asyncio
-from typing import Any
 
+from actors.peer import Peer
 from actors.reading import Reading
 from models.consensus import reasons as r
 from models.consensus.context import BlockContext
@@ -16,7 +20,6 @@ from models.consensus.whole_block import (
     with_reserved_value,
 )
 from models.errors import StaleView
-from models.messages import unwrap
 from models.wire.block import decode_block
 from models.wire.hashes import to_display
 
@@ -26,7 +29,7 @@ __all__ = ["Submission"]
 class Submission:
     """One submission at a time: whoever makes it holds the lock of all of them."""
 
-    def __init__(self, chainstate: Any, reading: Reading, params: ChainParams, complete: bool = True):
+    def __init__(self, chainstate: Peer, reading: Reading, params: ChainParams, complete: bool = True):
         """`complete`: a coinbase without its witness reserved value is given it, as Core's RPC does."""
         self.debug = ""  # Core's text beside the reason of the last answer
         self._chainstate = chainstate
@@ -39,7 +42,7 @@ class Submission:
         """Core's answer to `submitblock`: None for a new tip, or the reason. Raises DecodeError."""
         block = await asyncio.to_thread(decode_block, raw)
         header = block.header
-        refusal, stored, context = unwrap(await self._chainstate.look_up.remote(header.serialize()))
+        refusal, stored, context = await self._chainstate.call("look_up", header.serialize())
         if context is not None and self._complete:
             block = with_reserved_value(block, context)
         failure, rows = await asyncio.to_thread(check_before_context, block, self._params)
@@ -58,13 +61,13 @@ class Submission:
             return self._refused(bad_header)
         if bad_body:
             if bad_body.reason.category is not Category.MUTATED:
-                unwrap(await self._chainstate.mark_failed.remote(header.serialize()))
+                await self._chainstate.call("mark_failed", header.serialize())
             return self._refused(bad_body)
-        unwrap(await self._chainstate.store_block.remote(block.raw))
+        await self._chainstate.call("store_block", block.raw)
         await self.activate(now)
         if header.hash in self._outcome:
             return self._refused(self._outcome[header.hash])
-        info = unwrap(await self._chainstate.block_info.remote(header.hash))
+        info = await self._chainstate.call("block_info", header.hash)
         return None if info and info["active"] else r.INCONCLUSIVE.text
 
     def _refused(self, failure: Failure) -> str:
@@ -75,14 +78,14 @@ class Submission:
         """Steps towards the branch with most work until it is the active one, judging each block on the way."""
         steps = 0
         while True:
-            step = unwrap(await self._chainstate.next_step.remote())
+            step = await self._chainstate.call("next_step")
             if step is None:
                 return steps
             steps += 1
             connect, block_hash, raw, context = step
             try:
                 if not connect:
-                    unwrap(await self._chainstate.disconnect.remote(tuple(context.tip.version)))
+                    await self._chainstate.call("disconnect", tuple(context.tip.version))
                     continue
                 await self._judge_and_connect(block_hash, raw, context, now)
             except StaleView:
@@ -93,7 +96,7 @@ class Submission:
         steps = check_whole_block(block, context, self._params, max(now, block.header.time), check_pow=True)
         judgement = await self._reading.drive(steps, context.tip)
         if judgement.failure is None:
-            unwrap(await self._chainstate.connect.remote(block_hash, tuple(context.tip.version)))
+            await self._chainstate.call("connect", block_hash, tuple(context.tip.version))
             return
         self._outcome[block_hash] = judgement.failure
-        unwrap(await self._chainstate.mark_failed.remote(block.header.serialize()))
+        await self._chainstate.call("mark_failed", block.header.serialize())

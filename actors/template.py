@@ -16,6 +16,7 @@ import numpy as np
 from ray.exceptions import RayError
 
 from actors.answers import answers
+from actors.peer import Peer
 from actors.pool import WorkerPool, id_of
 from actors.reading import Reading
 from actors.submission import Submission
@@ -61,8 +62,8 @@ class TemplateActor:
         self._tips = TipReader(Path(store))
         self._reading = Reading(store, settings, WorkerPool("fetch", self._report), WorkerPool("script", self._report))
         self._supervisor: Any = None
-        self._chainstate: Any = None
-        self._mempool: Any = None
+        self._chainstate = Peer("chainstate", self._report)
+        self._mempool = Peer("mempool", self._report)
         self._collections: list[Any] = []
         self._context: BlockContext | None = None
         self._warming: asyncio.Task[None] | None = None
@@ -80,15 +81,14 @@ class TemplateActor:
     async def wire(self, directory: dict[str, Any]) -> None:
         """Whom to ask, and whom to tell of tips."""
         self._supervisor = directory["supervisor"]
-        if self._chainstate != directory["chainstate"]:
+        if self._chainstate.set(directory["chainstate"]):
             self._context = None
-        self._chainstate = directory["chainstate"]
-        self._mempool = directory["mempool"]
+        self._mempool.set(directory["mempool"])
+        self._reading.chainstate = self._chainstate.handle
         self._collections = directory["collection"]
         owners = {id_of(collection) for collection in self._collections}
         for story in [story for story in self._drafts if story.partition("/")[0] not in owners]:
             await self.forget(story)  # its actor died
-        self._reading.chainstate = self._chainstate
         self._reading.fetch.set_members(directory["fetch"])
         self._reading.script.set_members(directory["script"])
         if self._context is None:
@@ -123,7 +123,7 @@ class TemplateActor:
     async def _context_of(self, tip: Tip) -> BlockContext:
         context = self._context
         if context is None or context.tip.version != tip.version:
-            context = unwrap(await self._chainstate.context.remote())
+            context = await self._chainstate.call("context")
             if context.tip.version != tip.version:
                 raise StaleView("the tip has moved")
             self._context = context
@@ -131,7 +131,7 @@ class TemplateActor:
 
     async def _chain_params(self) -> ChainParams:
         if self._params is None:
-            self._params = get_params(**unwrap(await self._chainstate.params.remote()))
+            self._params = get_params(**await self._chainstate.call("params"))
         return self._params
 
     def _now(self, now: int | None) -> int:
@@ -241,7 +241,7 @@ class TemplateActor:
 
     async def _not_best(self, prevhash: bytes, tip: Tip) -> Verdict:
         """Step 3 of SPEC 1.5, with what SPEC 1.1 lets callers of every age know."""
-        kind = Kind.STALE if prevhash == tip.hash else Kind(unwrap(await self._chainstate.classify.remote(prevhash)))
+        kind = Kind.STALE if prevhash == tip.hash else Kind(await self._chainstate.call("classify", prevhash))
         debug = f"previous block {to_display(prevhash)} is not the best block {to_display(tip.hash)}"
         return Verdict(kind, r.NOT_BEST_PREVBLK.text, debug, category=r.NOT_BEST_PREVBLK.category.value)
 
@@ -285,7 +285,7 @@ class TemplateActor:
         block = await asyncio.to_thread(decode_block, raw)
         self._counts["checks"] += 1
         if proposal:
-            known = unwrap(await self._chainstate.proposal_preface.remote(block.header.hash))
+            known = await self._chainstate.call("proposal_preface", block.header.hash)
             if known:
                 return pack_verdict(Verdict(Kind.INVALID, known))
         params = await self._chain_params()
@@ -361,7 +361,7 @@ class TemplateActor:
         if failure is None:
             return _with_timings(Verdict(Kind.VALID), judgement, begun)
         if failure.reason is r.NOT_BEST_PREVBLK:
-            kind = Kind(unwrap(await self._chainstate.classify.remote(prevhash)))
+            kind = Kind(await self._chainstate.call("classify", prevhash))
             return Verdict(kind, failure.reason.text, category=failure.reason.category.value)
         return _with_timings(Verdict.of_failure(failure, judgement.rows), judgement, begun)
 
@@ -382,7 +382,7 @@ class TemplateActor:
             tip = self._tips.read()
             try:
                 context = await self._context_of(tip)
-                chosen = unwrap(await self._mempool.choose.remote(reserved_weight, reserved_sigops, refused))
+                chosen = await self._mempool.call("choose", reserved_weight, reserved_sigops, refused)
                 verdict = await self._assembled(chosen, context, coinbase, now)
             except StaleView:
                 await asyncio.sleep(0.001)
@@ -466,7 +466,7 @@ class TemplateActor:
     async def disconnect_tip(self) -> FlatTip:
         """Takes the tip back; the new one."""
         async with self._submitting:
-            return unwrap(await self._chainstate.disconnect.remote())
+            return await self._chainstate.call("disconnect", again=False)
 
     async def reopen(self) -> None:
         """Lets go of the handle on the coins and its caches; the next check opens it anew."""

@@ -20,12 +20,13 @@ from cluster.settings import Settings, load_settings
 from models.coins.coin import Coin
 from models.collection import parse_wtxids
 from models.consensus.context import Tip
+from models.consensus.reasons import DUPLICATE
 from models.consensus.verdict import Kind, Verdict
 from models.errors import Busy, ClientError, CollectionLost, StoreError, WorkerLost
 from models.messages import unpack_tip, unpack_verdict, unwrap
 from models.storage.storeinfo import StoreInfo
 from models.wire.block import BlockHeader, serialize_block
-from models.wire.hashes import from_display, to_display
+from models.wire.hashes import from_display, sha256d, to_display
 from models.wire.merkle import path_root
 from models.wire.transaction import decode_transaction
 
@@ -35,6 +36,7 @@ CALL_TIMEOUT = 120.0  # seconds; a hang guard above every deadline inside
 STOP_TIMEOUT = 20.0
 RETRY_PAUSE = 0.3  # seconds until a dead actor's replacement is asked for
 RETRIES = 30
+HEADER_SIZE = 80  # bytes
 
 
 @dataclass(frozen=True)
@@ -357,7 +359,8 @@ class Cluster:
                 raise Busy(f"{method}: no answer within {timeout:g} s") from None
             time.sleep(RETRY_PAUSE)
             self._refresh()
-        raise WorkerLost(f"no {kind} actor answers")
+        why = self._directory.get("trouble", {}).get(kind) or self._directory.get("trouble", {}).get("chainstate")
+        raise WorkerLost(f"no {kind} actor answers" + (f": {why}" if why else ""))
 
     # The chain --------------------------------------------------------------------------------------------------
 
@@ -411,9 +414,17 @@ class Cluster:
         """Validates in full, stores, and follows the branch with most work; answers as Core's submitblock.
 
         None: it is the new tip, published and on disk. Raises DecodeError; WorkerLost if the outcome is not known, in
-        which case submitting again is harmless.
+        which case submitting again is harmless. Where the actor died that was to do it, that is done here.
         """
-        return self._ask("template", "submit_block", bytes(block), again=False)
+        raw = bytes(block)
+        try:
+            return self._ask("template", "submit_block", raw, again=False)
+        except WorkerLost:
+            answer = self._ask("template", "submit_block", raw, again=False)
+        if answer != DUPLICATE.text:
+            return answer
+        info = self._ask("chainstate", "block_info", sha256d(raw[:HEADER_SIZE]))
+        return None if info and info["active"] else answer  # it was taken in the first time
 
     def disconnect_tip(self) -> Tip:
         """Takes the tip back. Raises StoreError where the undo data is not kept."""

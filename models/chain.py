@@ -98,6 +98,7 @@ class Chain:
         self._n = 0
         self._context: BlockContext | None = None
         self._wanted: set[int] = self._branches_ahead()
+        self._arrival: dict[int, int] = dict.fromkeys(self._wanted, 1)  # by record; what is not here was first (0)
 
     # What is served ---------------------------------------------------------------------------------------------
 
@@ -189,6 +190,7 @@ class Chain:
         self.headers.set_status(i, status | HAVE_DATA, len(block.transactions))
         if not self.headers.is_active(i):
             self._wanted.add(i)
+            self._arrival.setdefault(i, len(self._arrival) + 2)
 
     def mark_failed(self, block_hash: bytes) -> None:
         """Remembers that a block is invalid, and with it every descendant."""
@@ -215,14 +217,17 @@ class Chain:
             i = self.headers.parent(i)
         return True
 
+    def _rank(self, i: int) -> tuple[int, int]:
+        return self.headers.chain_work(i), -self._arrival.get(i, 0)
+
     def next_step(self) -> Step | None:
-        """One step towards the branch with most work; None when the tip is its end. Equal work changes nothing."""
-        best, best_work = None, self.headers.chain_work(self.headers.tip)
-        for i in sorted(self._wanted):  # the first seen wins among equals, as in Core
-            work = self.headers.chain_work(i)
-            if work > best_work and not self.headers.is_active(i) and self._connectable(i):
-                best, best_work = i, work
-        if best is None:
+        """One step towards the branch with most work, of equal ones that whose end arrived first (Core:
+        `CBlockIndexWorkComparator`); None when the tip is its end."""
+        best = self.headers.tip
+        for i in sorted(self._wanted):
+            if self._rank(i) > self._rank(best) and not self.headers.is_active(i) and self._connectable(i):
+                best = i
+        if best == self.headers.tip:
             return None
         fork = self.headers.fork_point(best)
         if fork != self.headers.tip:

@@ -135,12 +135,17 @@ def _read_witnesses(buf: bytes, pos: int, tx: Transaction) -> int:
             raise _end_of_data(pos)
         stack = []
         for _ in range(count):
-            length, pos = read_compact_size(buf, pos)
-            end = pos + length
-            if end > size:
+            if pos >= size:
                 raise _end_of_data(pos)
+            length = buf[pos]
+            pos += 1
+            if length >= 253:
+                length, pos = read_compact_size(buf, pos - 1)
+            end = pos + length
             stack.append(buf[pos:end])
             pos = end
+        if pos > size:
+            raise _end_of_data(size)
         some = some or count > 0
         stacks.append(tuple(stack))
     if not some:

@@ -13,17 +13,25 @@ from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
-__all__ = ["main"]
+__all__ = ["main", "obey_termination"]
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
+TERMINATED = 143  # 128 + SIGTERM
 PR_SET_CHILD_SUBREAPER = 36  # Linux, sys/prctl.h
 MAIN_PROCESS = os.getpid()
 AGAIN = 0.1  # seconds
 POLITE = 0.5  # seconds between SIGTERM and SIGKILL
 
 
-def _terminate(number: int, _frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)
+def _terminate(_number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(TERMINATED)
+
+
+def obey_termination() -> None:
+    """SIGTERM, and a terminal that goes away, end the command in order. Ray puts a handler of its own in their place
+    when it starts, so this is called again afterwards."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _terminate)
 
 
 def _unraisable(problem: "sys.UnraisableHookArgs") -> None:
@@ -32,6 +40,15 @@ def _unraisable(problem: "sys.UnraisableHookArgs") -> None:
         sys.__unraisablehook__(problem)
     elif os.getpid() == MAIN_PROCESS:
         threading.Timer(AGAIN, os.kill, (MAIN_PROCESS, signal.SIGINT)).start()
+
+
+def _use_token_of_this_user() -> None:
+    """Makes Ray speak with the token of this user's own Rays, as it does by itself only where it finds one unaided.
+
+    Must be done before ray is imported, which reads its variables once.
+    """
+    if (Path.home() / ".ray" / "auth_token").is_file():
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
 
 
 def _adopt_orphans() -> None:
@@ -82,15 +99,15 @@ def main() -> None:
     try:
         sys.unraisablehook = _unraisable
         _adopt_orphans()
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, _terminate)
+        _use_token_of_this_user()
+        obey_termination()
         from cluster.cli_app import run
 
         code = run(sys.argv[1:])
     except KeyboardInterrupt:
         pass
-    except SystemExit as asked:
-        code = int(asked.code or 0)
+    except SystemExit:
+        code = TERMINATED
     finally:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)

@@ -6,6 +6,7 @@ that `--help` and argument errors come at once.
 
 import json
 import signal
+import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from cluster.cli import obey_termination
 from cluster.settings import Settings, load_settings
 from models.errors import ClientError
 
@@ -39,6 +41,7 @@ __all__ = [
     "open_input",
     "print_json",
     "print_rows",
+    "running_node",
     "settings_of",
     "stderr",
     "stdout",
@@ -46,6 +49,7 @@ __all__ = [
 ]
 
 DONE, INVALID, ERROR = 0, 1, 2  # exit codes: valid or done, an invalid verdict, an error
+PROBE_PATIENCE = 2.0  # seconds
 
 StoreOption = Annotated[
     Path | None,
@@ -138,15 +142,42 @@ def open_input(source: str) -> Iterator[BinaryIO]:
 @contextmanager
 def ended_undisturbed(node: "Cluster") -> Iterator["Cluster"]:
     """Closes the node at the end; a second Ctrl-C does not stop it from ending what it started."""
+    obey_termination()
     try:
         yield node
     finally:
-        before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+        signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        before = {number: signal.signal(number, signal.SIG_IGN) for number in signals}
         try:
             node.close()
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def running_node(settings: Settings) -> "Cluster | None":
+    """The node that serves the store already, None if there is none."""
+    from cluster.runtime import NodeFile, NoNode
+
+    try:
+        address = NodeFile.read(settings.store).address
+        if not _answers(address):  # left by a node that was killed; Ray would wait minutes for it
+            return None
+        from cluster import Cluster
+
+        return Cluster.connect(store=settings.store)
+    except NoNode:
+        return None
+
+
+def _answers(address: str) -> bool:
+    """Whether anything listens at host:port."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), PROBE_PATIENCE):
+            return True
+    except (OSError, ValueError):
+        return False
 
 
 @contextmanager
@@ -155,12 +186,10 @@ def node_for_command(settings: Settings) -> Iterator["Cluster"]:
     from models.storage.storeinfo import StoreInfo
 
     StoreInfo.load(settings.store)  # a store that is not there is known without starting anything
-    from cluster import Cluster
-    from cluster.runtime import NoNode
+    node = running_node(settings)
+    if node is None:
+        from cluster import Cluster
 
-    try:
-        node = Cluster.connect(store=settings.store)
-    except NoNode:
         note(f"no node runs on {settings.store}: starting one for this command")
         node = Cluster.start(settings)
     with ended_undisturbed(node):

@@ -30,6 +30,7 @@ from cluster.cli_common import (
     note,
     print_json,
     print_rows,
+    running_node,
     settings_of,
     time_in_words,
 )
@@ -46,6 +47,7 @@ PID_FILE = "up.pid"  # in the store: locked by the `up` that serves it
 LOG_FILE = "up.log"  # in the store: what a detached `up` has to say
 LOOK_EVERY = 1.0  # seconds between looks at whether the node still answers
 STOP_PATIENCE = 60.0  # seconds for an `up` that was asked to end
+ASK_AGAIN = 5.0  # seconds
 RAY_ADDRESS = "RAY_ADDRESS"  # Ray's own variable: which Ray is meant by auto
 
 AddressOption = Annotated[
@@ -56,14 +58,6 @@ AddressOption = Annotated[
         help="Which Ray to use. By default the one that `ray start` runs here, or else one of our own (local).",
     ),
 ]
-
-
-class Terminated(BaseException):
-    """SIGTERM: somebody asks this `up` to end."""
-
-
-def _terminate(_number: int, _frame: Any) -> None:
-    raise Terminated
 
 
 @contextmanager
@@ -159,15 +153,13 @@ def up(
     if detach:
         given = {"address": address, "config": config and config.resolve(), "script-mode": script_mode, "now": now}
         return _detach(settings, given, as_json)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _terminate)
     try:
         with _only_up_of(settings.store):
             choose = address is None and settings.address == "local" and "TXC_ADDRESS" not in os.environ
             with ended_undisturbed(_start(settings, choose)) as node:
                 _announce(node, settings, as_json, ready_fd)
                 _serve(node, settings.store)
-    except Terminated:
+    except SystemExit:  # SIGTERM: `down` asked for it
         pass
     return DONE
 
@@ -237,7 +229,7 @@ def down(store: StoreOption = None, config: ConfigOption = None, as_json: JsonOp
     if pid is not None:
         _end_up(settings.store, pid)
     else:
-        _end_joined(settings.store)
+        _end_joined(settings)
     if as_json:
         print_json({"store": str(settings.store), "ended": True})
     else:
@@ -246,25 +238,28 @@ def down(store: StoreOption = None, config: ConfigOption = None, as_json: JsonOp
 
 
 def _end_up(store: Path, pid: int) -> None:
-    os.kill(pid, signal.SIGTERM)
-    limit = time.monotonic() + STOP_PATIENCE
+    began = asked = 0.0
     while _pid_of_up(store) == pid:
-        if time.monotonic() > limit:
+        now = time.monotonic()
+        began = began or now
+        if now - began > STOP_PATIENCE:
             raise StoreError(f"process {pid} has not ended within {STOP_PATIENCE:g} s; look at it, or kill it")
+        if not asked or now - asked > ASK_AGAIN:  # a signal that meets Ray while it starts is lost
+            os.kill(pid, signal.SIGTERM)
+            asked = now
         time.sleep(0.1)
 
 
-def _end_joined(store: Path) -> None:
+def _end_joined(settings: Settings) -> None:
     """A node that no `up` holds: one that runs in an existing Ray, or was started in Python."""
-    from cluster import Cluster
-    from cluster.runtime import NodeFile, NoNode
+    from cluster.runtime import NodeFile
 
-    try:
-        with Cluster.connect(store=store) as node:
-            node.stop_node()
-    except NoNode:
-        NodeFile.remove(store)  # left by one that was killed
-        raise
+    node = running_node(settings)
+    if node is None:
+        NodeFile.remove(settings.store)  # there may be one left by a node that was killed
+        raise StoreError(f"no node runs on {settings.store}")
+    with ended_undisturbed(node):
+        node.stop_node()
 
 
 def status(store: StoreOption = None, config: ConfigOption = None, as_json: JsonOption = False) -> int:
@@ -284,17 +279,11 @@ def status(store: StoreOption = None, config: ConfigOption = None, as_json: Json
 
 
 def _of_the_node(settings: Settings) -> dict[str, Any] | None:
-    from cluster.runtime import NodeFile, NoNode
-
-    try:
-        NodeFile.read(settings.store)
-        from cluster import Cluster
-
-        with Cluster.connect(store=settings.store) as node:
-            tip_hash, stats = node.tip_hash(), node.stats()
-            height = node.tip().height
-    except NoNode:
+    node = running_node(settings)
+    if node is None:
         return None
+    with ended_undisturbed(node):
+        tip_hash, height, stats = node.tip_hash(), node.tip().height, node.stats()
     tip = {"hash": tip_hash, "height": height, "time": None, "age": None}
     in_files = _tip_in_files(settings)
     if in_files["hash"] == tip_hash:

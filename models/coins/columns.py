@@ -328,7 +328,7 @@ class CoinColumns:
         at = self._used
         end = at + len(data)
         if end > len(self._arena):
-            grown = np.empty(max(end, len(self._arena) * 3 // 2, 1024), np.uint8)
+            grown = np.empty(max(end, len(self._arena) * 3 // 2), np.uint8)
             grown[:at] = self._arena[:at]
             self._arena = grown
         self._arena[at:end] = data

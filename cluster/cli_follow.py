@@ -94,7 +94,8 @@ def follow(
         float, typer.Option("--poll", min=0.05, metavar="SECONDS", help="Time between questions, without --zmq.")
     ] = 2.0,
     audit: Annotated[
-        float, typer.Option("--audit", min=0.05, metavar="SECONDS", help="Time between comparisons, with --zmq.")
+        float,
+        typer.Option("--audit", min=0.05, max=40, metavar="SECONDS", help="Time between comparisons, with --zmq."),
     ] = 30.0,
     once: Annotated[bool, typer.Option("--once", help="End when the store is where the node is.")] = False,
     store: StoreOption = None,
@@ -157,9 +158,13 @@ async def _follow(
         if me is not None:
             me.cancel()
 
-    loop = asyncio.get_running_loop()
-    for number, with_code in ((signal.SIGINT, INTERRUPTED), (signal.SIGTERM, TERMINATED), (signal.SIGHUP, TERMINATED)):
-        loop.add_signal_handler(number, end, with_code)
+    def obey() -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, end, INTERRUPTED if number == signal.SIGINT else TERMINATED)
+
+    obey()
+    target.on_join = obey
     try:
         async with contextlib.AsyncExitStack() as stack:
             rpc = await stack.enter_async_context(NodeRpc(url, login))

@@ -1,7 +1,8 @@
 """The store's node as the follower sees it: its actors, found by name, found again when the node was restarted."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+import socket
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ class RayTarget:
 
     def __init__(self, store: Path, rejoin: bool = True):
         """`rejoin`: the node is another process's and may be started anew, with another Ray, while we run."""
+        self.on_join: Callable[[], None] = lambda: None  # Ray puts its own signal handlers in place of others
         self._store = store
         self._namespace = namespace_of(store)
         self._rejoin = rejoin
@@ -39,6 +41,7 @@ class RayTarget:
         self._directory = {}
         if self._rejoin:
             await asyncio.to_thread(self._join)
+            self.on_join()
         try:
             self._supervisor = await asyncio.to_thread(ray.get_actor, SUPERVISOR, self._namespace)
         except (ValueError, ray.exceptions.RayError):
@@ -47,13 +50,16 @@ class RayTarget:
         return get_params(**await self._ask("chainstate", "params"))
 
     def _join(self) -> None:
-        """Joins the Ray of the node that runs now. One that has ended is left at once: a driver that waits for it is
-        ended by Ray after a minute."""
+        """Joins the Ray of the node that runs now. One that has ended is left at once: Ray ends a process that waits
+        for it for a minute."""
         try:
             node = NodeFile.read(self._store)
         except NoNode as error:
             self._leave()
             raise TargetLost(str(error)) from None
+        if not _answers(node.address):
+            self._leave()
+            raise TargetLost(f"the Ray at {node.address}, in which the node on {self._store} ran, has ended")
         if ray.is_initialized() and self._session and self._session != node.session:
             self._leave()
         try:
@@ -121,6 +127,16 @@ class RayTarget:
         """See Target."""
         removed, added = await self._ask("mempool", "mirror", b"".join(gone), list(raws))
         return removed, added
+
+
+def _answers(address: str) -> bool:
+    """Whether somebody listens at host:port."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=2.0).close()
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def _split(joined: bytes) -> list[bytes]:

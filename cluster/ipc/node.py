@@ -27,7 +27,7 @@ from models.wire.block import BlockHeader
 __all__ = ["Node", "Submit", "join"]
 
 ANSWER_TIMEOUT = 60.0  # seconds for the node to answer when it is joined
-HEAVY_CALLS = 8  # validations and templates side by side, see `Turns`
+HEAVY_CALLS = 3  # validations and templates side by side, see `Turns`; more share the same two processes
 MAX_TIP_AGE = 24 * 3600  # seconds (Core: DEFAULT_MAX_TIP_AGE)
 
 #: Submits a solved block: Core's reason and debug text, no reason for one that was accepted and is new.

@@ -40,6 +40,7 @@ from models.storage.storeinfo import StoreInfo
 
 if TYPE_CHECKING:
     from cluster.client import Cluster
+    from cluster.ipc.process import IpcProcess
 
 __all__ = ["down", "status", "up"]
 
@@ -57,6 +58,10 @@ AddressOption = Annotated[
         metavar="local|auto|HOST:PORT",
         help="Which Ray to use. By default the one that `ray start` runs here, or else one of our own (local).",
     ),
+]
+IpcOption = Annotated[
+    Path | None,
+    typer.Option("--ipc", metavar="PATH", help="Listen on this unix socket for clients of Bitcoin Core's IPC."),
 ]
 
 
@@ -119,7 +124,7 @@ def _start(settings: Settings, choose: bool) -> "Cluster":
     return Cluster.start(settings)
 
 
-def _serve(node: "Cluster", store: Path) -> None:
+def _serve(node: "Cluster", store: Path, ipc: "IpcProcess | None") -> None:
     """Returns when the node was stopped by someone else (`down`, or `stop_node` in Python)."""
     from cluster.runtime import NodeFile, NoNode
 
@@ -129,7 +134,10 @@ def _serve(node: "Cluster", store: Path) -> None:
             NodeFile.read(store)
         except NoNode:
             return
-        node.tip()
+        with suppress(NotReady):
+            node.tip()
+        if ipc is not None:
+            ipc.look(note)
 
 
 def up(
@@ -141,6 +149,7 @@ def up(
     config: ConfigOption = None,
     script_mode: ScriptModeOption = None,
     now: NowOption = None,
+    ipc: IpcOption = None,
     as_json: JsonOption = False,
     ready_fd: Annotated[int | None, typer.Option("--ready-fd", hidden=True)] = None,
 ) -> int:
@@ -150,23 +159,30 @@ def up(
     """
     settings = settings_of(store=store, config=config, address=address, script_mode=script_mode, now=now)
     StoreInfo.load(settings.store)
+    config, ipc = config and config.resolve(), ipc and ipc.expanduser().absolute()
     if detach:
-        given = {"address": address, "config": config and config.resolve(), "script-mode": script_mode, "now": now}
+        given = {"address": address, "config": config, "script-mode": script_mode, "now": now, "ipc": ipc}
         return _detach(settings, given, as_json)
     try:
         with _only_up_of(settings.store):
             choose = address is None and settings.address == "local" and "TXC_ADDRESS" not in os.environ
             with ended_undisturbed(_start(settings, choose)) as node:
-                _announce(node, settings, as_json, ready_fd)
-                _serve(node, settings.store)
+                from cluster.ipc.process import ipc_process
+
+                with ipc_process(settings.store, ipc, {"config": config, "now": settings.now}) as server:
+                    _announce(node, settings, as_json, ready_fd, ipc)
+                    _serve(node, settings.store, server)
     except SystemExit:  # SIGTERM: `down` asked for it
         pass
     return DONE
 
 
-def _announce(node: "Cluster", settings: Settings, as_json: bool, ready_fd: int | None) -> None:
-    tip = node.tip()
-    ready = {"store": str(settings.store), "pid": os.getpid(), "tip": node.tip_hash(), "height": tip.height}
+def _announce(node: "Cluster", settings: Settings, as_json: bool, ready_fd: int | None, ipc: Path | None) -> None:
+    ready: dict[str, Any] = {"store": str(settings.store), "pid": os.getpid(), "tip": None, "height": None}
+    with suppress(NotReady):
+        ready |= {"tip": node.tip_hash(), "height": node.tip().height}
+    if ipc is not None:
+        ready["ipc"] = str(ipc)
     if ready_fd is not None:
         with os.fdopen(ready_fd, "w") as pipe:
             json.dump(ready, pipe)
@@ -180,6 +196,8 @@ def _announce(node: "Cluster", settings: Settings, as_json: bool, ready_fd: int 
 
 def _print_ready(ready: dict[str, Any]) -> None:
     rows = [("serving", ready["store"]), ("tip", ready["tip"]), ("height", str(ready["height"]))]
+    if "ipc" in ready:
+        rows.append(("IPC socket", ready["ipc"]))
     print_rows([*rows, ("process", str(ready["pid"]))])
 
 

@@ -45,7 +45,7 @@ def main() -> int:
             settings.max_collections_per_client,
             settings.supplied_bytes_per_client,
         )
-        node = join(settings.store, given.now)
+        node = join(settings.store, settings.now)
         server = Server(node, settings.store, limits)
 
         def ready() -> None:

@@ -22,6 +22,7 @@ from cluster.cli_common import (
     ended_undisturbed,
     note,
     print_json,
+    running_node,
     settings_of,
     stdout,
 )
@@ -122,13 +123,13 @@ def follow(
 def _run(settings: Settings, url: str, login: "Login", zmq: list[str], pace: "Pace", once: bool, as_json: bool) -> int:
     from cluster import Cluster
     from cluster.follow_target import RayTarget
-    from cluster.runtime import NoNode
 
     with contextlib.ExitStack() as stack:
-        try:
-            Cluster.connect(store=settings.store).close()
+        running = running_node(settings)
+        if running is not None:
+            running.close()
             target = RayTarget(settings.store)
-        except NoNode:
+        else:
             note(f"no node runs on {settings.store}: starting one that ends with this command")
             stack.enter_context(ended_undisturbed(Cluster.start(settings)))
             target = RayTarget(settings.store, rejoin=False)

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -35,7 +35,7 @@ from cluster.cli_common import (
     time_in_words,
 )
 from cluster.settings import Settings
-from models.errors import StoreError, StoreInUse
+from models.errors import NotReady, StoreError, StoreInUse
 from models.storage.storeinfo import StoreInfo
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ LOG_FILE = "up.log"  # in the store: what a detached `up` has to say
 LOOK_EVERY = 1.0  # seconds between looks at whether the node still answers
 STOP_PATIENCE = 60.0  # seconds for an `up` that was asked to end
 ASK_AGAIN = 5.0  # seconds
+NO_TIP = "not ready: the header of the coins' block is not known yet, `txcollection follow` fetches it"
 RAY_ADDRESS = "RAY_ADDRESS"  # Ray's own variable: which Ray is meant by auto
 
 AddressOption = Annotated[
@@ -195,7 +196,11 @@ def _announce(node: "Cluster", settings: Settings, as_json: bool, ready_fd: int 
 
 
 def _print_ready(ready: dict[str, Any]) -> None:
-    rows = [("serving", ready["store"]), ("tip", ready["tip"]), ("height", str(ready["height"]))]
+    rows = [("serving", ready["store"])]
+    if ready["tip"] is None:
+        rows.append(("tip", NO_TIP))
+    else:
+        rows += [("tip", ready["tip"]), ("height", str(ready["height"]))]
     if "ipc" in ready:
         rows.append(("IPC socket", ready["ipc"]))
     print_rows([*rows, ("process", str(ready["pid"]))])
@@ -301,7 +306,11 @@ def _of_the_node(settings: Settings) -> dict[str, Any] | None:
     if node is None:
         return None
     with ended_undisturbed(node):
-        tip_hash, height, stats = node.tip_hash(), node.tip().height, node.stats()
+        stats = node.stats()
+        try:
+            tip_hash, height = node.tip_hash(), node.tip().height
+        except NotReady:
+            tip_hash = height = None
     tip = {"hash": tip_hash, "height": height, "time": None, "age": None}
     in_files = _tip_in_files(settings)
     if in_files["hash"] == tip_hash:
@@ -327,6 +336,8 @@ def _print_status(facts: dict[str, Any], settings: Settings) -> None:
     rows.append(("node", "running" if facts["running"] else "not running"))
     if tip["hash"] is not None:
         rows += [("tip", tip["hash"]), ("height", str(tip["height"]))]
+    else:
+        rows.append(("tip", NO_TIP))
     if tip["time"] is not None:
         old = " (old)" if tip["age"] > settings.tip_old_s else ""
         rows.append(("tip's time", f"{time_in_words(tip['time'])}, {age_in_words(tip['age'])} old{old}"))

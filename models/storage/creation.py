@@ -169,6 +169,8 @@ def create_from_snapshot(
                 "max_coin_height": reader.max_height,
             }
             HeaderIndex.create(made / "index", genesis).close()
+            if base != genesis.hash:
+                (made / "index" / "active.bin").unlink()  # which chain is active is known with the base's header
             BlockArchive(made / "index").put_block(info.params().genesis_block)
             info.save(made)
     at_genesis = base == genesis.hash

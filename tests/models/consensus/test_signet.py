@@ -164,6 +164,22 @@ def test_what_stands_beside_the_solution_is_signed_and_kept() -> None:
     assert check_signet_solution(block_with(script), PAY_TO_KEY)
 
 
+@pytest.mark.parametrize("size", [1, 75, 76, 255, 256, 65_535, 65_536])
+def test_pushes_of_every_width_are_kept_in_their_shortest_form(size: int) -> None:
+    data = b"\x01" * size
+    if size < 76:
+        shortest = bytes((size,)) + data
+    elif size < 256:
+        shortest = b"\x4c" + bytes((size,)) + data
+    elif size < 65_536:
+        shortest = b"\x4d" + size.to_bytes(2, "little") + data
+    else:
+        shortest = b"\x4e" + size.to_bytes(4, "little") + data
+    solution = legacy_solution(PAY_TO_KEY, CUT + shortest)
+    script = COMMIT + b"\x4c" + with_length(TAG + solution) + b"\x4e" + size.to_bytes(4, "little") + data
+    assert check_signet_solution(block_with(script), PAY_TO_KEY)
+
+
 def test_the_first_section_is_the_solution_and_the_second_is_signed() -> None:
     second = b"\x05" + TAG + b"\x09"
     solution = legacy_solution(PAY_TO_KEY, CUT + second)

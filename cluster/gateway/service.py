@@ -37,8 +37,8 @@ WRONG_PASSWORD_PAUSE = 0.25  # seconds, to deter guessing (Core: httprpc.cpp)
 MAX_CONNECTIONS = 1000
 MAX_BATCH = 10_000  # calls in one request
 MAX_ANSWER = 256 * 1024 * 1024  # bytes of one request's answers; what is asked beyond is answered busy
-MAX_HEADER = 8190  # bytes
 BACKLOG = 128
+SHUTDOWN = 1.0  # seconds that calls under way have when the gateway closes
 WHO_ARE_YOU = {"WWW-Authenticate": 'Basic realm="jsonrpc"'}
 SOFTWARE = {"Server": "txcollection"}
 
@@ -82,10 +82,10 @@ class Service:
         """Starts to; the port. Raises OSError."""
         idle = self.house.settings["collection_idle_s"]
         server = _Server(self, keepalive_timeout=idle + 60, access_log=None, auto_decompress=False)
-        runner = web.ServerRunner(server)
+        runner = web.ServerRunner(server, shutdown_timeout=SHUTDOWN)
         await runner.setup()
         try:
-            site = web.TCPSite(runner, self._options.host, self._options.port, backlog=BACKLOG, shutdown_timeout=1)
+            site = web.TCPSite(runner, self._options.host, self._options.port, backlog=BACKLOG)
             await site.start()
         except BaseException:
             await runner.cleanup()

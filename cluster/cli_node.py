@@ -307,10 +307,10 @@ def _of_the_node(settings: Settings) -> dict[str, Any] | None:
         return None
     with ended_undisturbed(node):
         stats = node.stats()
-        try:
+        tip_hash: str | None = None
+        height: int | None = None
+        with suppress(NotReady):
             tip_hash, height = node.tip_hash(), node.tip().height
-        except NotReady:
-            tip_hash = height = None
     tip = {"hash": tip_hash, "height": height, "time": None, "age": None}
     in_files = _tip_in_files(settings)
     if in_files["hash"] == tip_hash:

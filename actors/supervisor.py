@@ -39,6 +39,8 @@ SINGLE = ("chainstate", "mempool")
 SPARED = ("fetch", "script")
 LOOK_EVERY = 1.0  # seconds between pings
 PING_PATIENCE = 30.0  # seconds without an answer after which an actor is looked upon as hung
+FOUND_PATIENCE = 10.0  # the same for one that a restarted supervisor found: it may have been left half made
+WIRE_PATIENCE = 5.0  # seconds to wait until everyone knows of a change
 LONGEST_PAUSE = 5.0  # seconds between tries to make an actor that dies before it ever answers
 
 log = logging.getLogger("txcollection")
@@ -64,6 +66,7 @@ class Supervisor:
         self._watcher: asyncio.Task[None] | None = None
         self._replaced: dict[str, int] = dict.fromkeys(KINDS, 0)
         self._answered: set[Any] = set()  # actors that were seen alive
+        self._found: set[Any] = set()  # by a restarted supervisor
         self._pauses: dict[str, tuple[float, float]] = {}  # kinds that do not start: pause, time of the next try
         self._trouble: dict[str, str] = {}  # why a kind does not start, in its own words
         self._me: Any = None
@@ -109,8 +112,8 @@ class Supervisor:
         if kind == "fetch":
             try:
                 owner = self._actors["chainstate"][0]
-                tip = None if owner is None else unwrap(await owner.tip.remote())
-            except (NotReady, ray.exceptions.RayError):
+                tip = None if owner is None else unwrap(await asyncio.wait_for(owner.tip.remote(), WIRE_PATIENCE))
+            except (NotReady, TimeoutError, ray.exceptions.RayError):
                 tip = None  # the first request says which tip it wants
             return (self._store, settings["fetch_threads"], settings["fetch_block_cache"], tip)
         if kind == "script":
@@ -135,7 +138,7 @@ class Supervisor:
                 self._actors[kind] = [await self._make(kind) for _ in range(self._wanted(kind))]
             for kind in SPARED:
                 self._spares[kind] = [await self._make(kind) for _ in range(self._settings["spare_workers"])]
-            await self._wire()
+            await self._wire(None)
             unwrap(await self._actors["mempool"][0].load.remote(os.path.join(self._store, "mempool.dat")))
             self._running = True
             self._watcher = asyncio.create_task(self._watch())
@@ -164,13 +167,17 @@ class Supervisor:
         directory["trouble"] = dict(self._trouble)
         return directory
 
-    async def _wire(self) -> None:
-        """Tells everyone about everyone."""
+    async def _wire(self, patience: float | None = WIRE_PATIENCE) -> None:
+        """Tells everyone about everyone; whoever is slow to hear it is not waited for longer than that."""
         directory = self._directory()
         told = [h for kind in ("mempool", "template", "collection") for h in self._members(kind)]
         told += self._members("chainstate")
         told += [h for kind in self._guests for h in self._members(kind)]
-        await asyncio.gather(*(h.wire.remote(directory) for h in told), return_exceptions=True)
+        telling = [asyncio.ensure_future(h.wire.remote(directory)) for h in told]
+        for task in telling:
+            task.add_done_callback(_retrieve)
+        if telling:
+            await asyncio.wait(telling, timeout=patience)
 
     @answers
     async def directory(self) -> dict[str, Any]:
@@ -218,6 +225,7 @@ class Supervisor:
             return  # it died in between
         if kind in KINDS or await self._is_guest(kind, handle):
             self._names[handle] = name
+            self._found.add(handle)
             self._actors[kind].append(handle)
 
     # Guests -----------------------------------------------------------------------------------------------------
@@ -266,7 +274,7 @@ class Supervisor:
     async def _is_guest(self, kind: str, handle: Any) -> bool:
         """Whether an actor that a restarted supervisor finds is one of these; it knows how to make another one."""
         try:
-            self._guests[kind] = unwrap(await asyncio.wait_for(handle.recipe.remote(), PING_PATIENCE))
+            self._guests[kind] = unwrap(await asyncio.wait_for(handle.recipe.remote(), FOUND_PATIENCE))
         except (AttributeError, TimeoutError, TxCollectionError, ray.exceptions.RayError):
             return False
         self._actors.setdefault(kind, [])
@@ -297,27 +305,30 @@ class Supervisor:
                 log.exception("a look at the actors failed")
 
     async def _look(self) -> None:
-        everyone = list(self._names)
-        results = await asyncio.gather(*(self._alive(h) for h in everyone))
-        for handle, why in zip(everyone, results, strict=True):
-            if why:
-                await self._replace(handle, why)
+        await asyncio.gather(*(self._look_at(handle) for handle in list(self._names)))
         async with self._changing:
             await self._fill()
 
+    async def _look_at(self, handle: Any) -> None:
+        why = await self._alive(handle)
+        if why:
+            await self._replace(handle, why)
+
     async def _alive(self, handle: Any) -> str:
         """Why an actor is to be replaced; nothing if it lives."""
+        patience = FOUND_PATIENCE if handle in self._found else PING_PATIENCE
         try:
-            await asyncio.wait_for(handle.ping.remote(), PING_PATIENCE)
+            await asyncio.wait_for(handle.ping.remote(), patience)
         except ray.exceptions.RayActorError as error:
             if handle not in self._answered and not isinstance(error, ray.exceptions.ActorUnavailableError):
                 self._note_trouble(self._kind_of(handle), error)
             return type(error).__name__
         except TimeoutError:
-            return f"no answer in {PING_PATIENCE:g} s"
+            return f"no answer in {patience:g} s"
         except ray.exceptions.RayError:
             return ""
         self._answered.add(handle)
+        self._found.discard(handle)
         kind = self._kind_of(handle)
         self._trouble.pop(kind, None)
         self._pauses.pop(kind, None)
@@ -339,6 +350,7 @@ class Supervisor:
                 return
             del self._names[handle]
             self._answered.discard(handle)
+            self._found.discard(handle)
             try:
                 ray.kill(handle)
             except (ValueError, ray.exceptions.RayError):
@@ -355,6 +367,8 @@ class Supervisor:
                 members[position] = None
             log.warning("a %s actor is gone (%s); it is replaced", kind, self._trouble.get(kind, why))
             self._replaced[kind] += 1
+            if kind == "template" and self._members(kind):
+                await self._wire()  # the others serve all meanwhile
             await self._fill(changed=True)
 
     async def _fill(self, changed: bool = False) -> None:
@@ -414,6 +428,7 @@ class Supervisor:
     @answers
     async def pids(self) -> dict[str, int]:
         """Process ids by actor name, spares included."""
+        await self._adopt()
         everyone = [(name, handle) for handle, name in self._names.items()]
         found = {}
         for name, handle in everyone:
@@ -451,6 +466,12 @@ class Supervisor:
 
 def _pid(_: Any) -> int:
     return os.getpid()
+
+
+def _retrieve(task: "asyncio.Future[Any]") -> None:
+    """Whoever cannot be told is dead, and seen to be so by the next look."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _last_line(error: Exception) -> str:

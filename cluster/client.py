@@ -420,7 +420,7 @@ class Cluster:
         try:
             return self._ask("template", "submit_block", raw, again=False)
         except WorkerLost:
-            answer = self._ask("template", "submit_block", raw, again=False)
+            answer = self._ask("template", "submit_block", raw)
         if answer != DUPLICATE.text:
             return answer
         info = self._ask("chainstate", "block_info", sha256d(raw[:HEADER_SIZE]))

@@ -2,6 +2,7 @@
 peeks into its coins cache, and applies blocks that were judged elsewhere; it tells the others when the tip has moved.
 """
 
+import os
 import threading
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,6 +18,7 @@ from models.coins.columns import CoinBatch
 from models.consensus.context import BlockContext, TipVersion
 from models.errors import StaleView
 from models.messages import FlatTip, pack_batch, pack_tip
+from models.storage.faults import FAULT_VARIABLE
 from models.storage.store import Store
 from models.storage.tipfile import TipWriter
 from models.wire.block import BlockHeader, decode_block
@@ -315,6 +317,11 @@ class ChainstateActor:
             "headers": len(self._chain.headers),
             "network": self._store.network,
         }
+
+    @ray.method(concurrency_group="control")
+    def drill(self, fault: str | None) -> None:
+        """For exercises: the process dies at this fault point (see `models.storage.faults`)."""
+        os.environ[FAULT_VARIABLE] = fault or ""
 
     @ray.method(concurrency_group="control")
     def ping(self) -> str:

@@ -6,6 +6,7 @@ parse of four megabytes never stands in a declaration's way.
 """
 
 import asyncio
+import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -35,6 +36,8 @@ from models.consensus.table import TxTable
 from models.consensus.verdict import Kind, Verdict
 from models.consensus.whole_block import check_whole_block
 from models.drafts import DraftSlot, Op
+from models.dump import Capture
+from models.dumpfile import DumpDirectory
 from models.errors import Busy, StaleView, TxCollectionError
 from models.messages import FlatCoin, FlatTip, pack_verdict, unwrap
 from models.storage.tipfile import TipReader
@@ -49,7 +52,10 @@ RESEND = "resend"  # answer to a check whose draft is not here as it was sent
 ORDER_PATIENCE = 5.0  # seconds for a message that was overtaken
 TIP_RETRIES = 5
 REMEMBER_FORGOTTEN = 10_000
+MOST_DUMPS_AT_ONCE = 4  # declarations that are being written down; further ones are counted and left
 ASSEMBLY_TRIES = 20  # a mempool may hold transactions that are not valid any more: each try leaves one out
+
+log = logging.getLogger("txcollection")
 
 
 class TemplateActor:
@@ -73,6 +79,10 @@ class TemplateActor:
         self._arrived = asyncio.Condition()
         self._submitting = asyncio.Lock()
         self._counts = {"checks": 0, "valid": 0, "invalid": 0, "stale": 0, "resends": 0, "fast": 0}
+        self._counts |= {"dumps": 0, "dumps_skipped": 0}
+        directory = settings["dump_dir"]
+        self._dumps = DumpDirectory(Path(directory), settings["dump_files"]) if directory else None
+        self._dumping: set[asyncio.Task[None]] = set()
 
     def _report(self, worker: Any, why: str) -> None:
         if self._supervisor is not None:
@@ -236,8 +246,38 @@ class TemplateActor:
                 await asyncio.sleep(0.001)
                 continue
             if self._tips.read().version == tip.version:
+                if verdict.kind is Kind.INVALID and self._dumps is not None:
+                    self._dump(slot, context, coinbase, now, mode, verdict)
                 return verdict
         return await self._not_best(prevhash, self._tips.read())
+
+    def _dump(
+        self,
+        slot: DraftSlot,
+        context: BlockContext,
+        coinbase: bytes | None,
+        now: int,
+        mode: str | None,
+        verdict: Verdict,
+    ) -> None:
+        """Takes down what the verdict rests on; the file is written while nobody waits for it."""
+        if len(self._dumping) >= MOST_DUMPS_AT_ONCE:
+            self._counts["dumps_skipped"] += 1
+            return
+        raw = dummy_coinbase(context, slot.witness_root) if coinbase is None else coinbase
+        capture = Capture(slot.draft, raw, context, now, mode or self._settings["script_mode"], verdict)
+        task = asyncio.create_task(asyncio.to_thread(self._write_dump, capture))
+        self._dumping.add(task)
+        task.add_done_callback(self._dumping.discard)
+
+    def _write_dump(self, capture: Capture) -> None:
+        assert self._dumps is not None
+        try:
+            self._dumps.write(capture.dump())
+            self._counts["dumps"] += 1
+        except Exception as error:  # a full disk, say: the verdict was given, and stands
+            self._counts["dumps_skipped"] += 1
+            log.warning("a failed declaration could not be written down: %s", error)
 
     async def _not_best(self, prevhash: bytes, tip: Tip) -> Verdict:
         """Step 3 of SPEC 1.5, with what SPEC 1.1 lets callers of every age know."""

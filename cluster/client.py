@@ -22,6 +22,7 @@ from models.collection import parse_wtxids
 from models.consensus.context import Tip
 from models.consensus.reasons import DUPLICATE
 from models.consensus.verdict import Kind, Verdict
+from models.dumpfile import DumpDirectory
 from models.errors import Busy, ClientError, CollectionLost, StoreError, WorkerLost
 from models.messages import unpack_tip, unpack_verdict, unwrap
 from models.storage.storeinfo import StoreInfo
@@ -246,6 +247,10 @@ class Cluster:
         settings = settings or load_settings(**overrides)
         store = Path(settings.store).expanduser().resolve()
         StoreInfo.load(store)
+        if settings.dump_dir is not None:
+            DumpDirectory(
+                settings.dump_dir, settings.dump_files
+            )  # one that cannot be used is known before anything runs
         owns_ray = ensure_ray(settings.address, settings.object_store_memory)
         namespace = namespace_of(store)
         try:

@@ -145,6 +145,9 @@ class Settings(BaseSettings):
         ge=1 * KiB, le=64 * GiB, description="most that JSON-RPC requests under way may take together, bytes"
     )
 
+    dump_dir: Path | None = Field(description="directory for declarations that were found invalid; null: none")
+    dump_files: int = Field(ge=1, le=1_000_000, description="most files in dump_dir")
+
     log_level: Literal["debug", "info", "warning", "error"] = Field(description="what is logged")
 
     @field_validator("*", mode="before")
@@ -155,7 +158,7 @@ class Settings(BaseSettings):
             raise ValueError("a switch is not allowed here")
         return value
 
-    @field_validator("store", "config")
+    @field_validator("store", "config", "dump_dir")
     @classmethod
     def _absolute(cls, value: Path | None) -> Path | None:
         """A store has one name, whichever way it was written."""
@@ -254,6 +257,8 @@ def _allowed(field: FieldInfo) -> str:
     options = getattr(field.annotation, "__args__", ())
     if field.annotation is Path:
         return "a path"
+    if Path in options:
+        return "a path, or null"
     if options and all(isinstance(option, str) for option in options):
         return " or ".join(options) if len(options) == 2 else f"{', '.join(options[:-1])} or {options[-1]}"
     low = next((item.ge for item in field.metadata if isinstance(item, Ge)), None)

@@ -155,6 +155,17 @@ class BlockDraft:
         """Positions whose outputs must still be looked for (BIP30)."""
         return np.flatnonzero(self.filled[1:] & (self.probes[1:] == PROBE_UNKNOWN)) + 1
 
+    def observed(self) -> Iterator[tuple[np.ndarray, CoinBatch]]:
+        """Copies of what the database was seen to hold: per segment, outpoints (V36) and their observations."""
+        for part in self._parts:
+            inputs = np.flatnonzero(part.asks & (part.source == FROM_DATABASE) & ~part.unknown())
+            yield part.table.ins["prevout"][inputs], part.coins.take(inputs)
+
+    def tables(self) -> Iterator[tuple[np.ndarray, TxTable]]:
+        """Per segment, the positions of its transactions and their columns, which never change."""
+        for part, positions in zip(self._parts, self._positions, strict=True):
+            yield positions, part.table
+
     def outpoints_of_inputs(self, segment: int, inputs: np.ndarray) -> list[bytes]:
         """The outpoints that inputs of a segment spend."""
         return np.ascontiguousarray(self._parts[segment].table.ins["prevout"][inputs]).tolist()

@@ -38,9 +38,9 @@ class CoinsCache:
     def fill(self, coins: Iterable[tuple[bytes, Coin]]) -> None:
         """Takes coins in as the most recent."""
         for outpoint, coin in coins:
-            if outpoint in self._coins:
-                self._coins.move_to_end(outpoint)
-                continue
+            old = self._coins.pop(outpoint, None)  # there is one only where a block repeats an old coinbase (BIP30)
+            if old is not None:
+                self.nbytes -= ENTRY_OVERHEAD + len(old.script)
             self._coins[outpoint] = coin
             self.nbytes += ENTRY_OVERHEAD + len(coin.script)
         while self.nbytes > self.bound and self._coins:

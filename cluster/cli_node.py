@@ -34,6 +34,14 @@ from cluster.cli_common import (
     settings_of,
     time_in_words,
 )
+from cluster.cli_gateway import (
+    RpcAllowRemoteOption,
+    RpcAuthOption,
+    RpcChoice,
+    RpcLogOption,
+    RpcOption,
+    rpc_gateway,
+)
 from cluster.settings import Settings
 from models.errors import NotReady, StoreError, StoreInUse
 from models.storage.storeinfo import StoreInfo
@@ -126,8 +134,8 @@ def _start(settings: Settings, choose: bool) -> "Cluster":
 
 
 def _serve(node: "Cluster", store: Path, ipc: "IpcProcess | None") -> None:
-    """Returns when the node was stopped by someone else (`down`, or `stop_node` in Python)."""
-    from cluster.runtime import NodeFile, NoNode
+    """Returns when the node was stopped by someone else (`stop` over RPC, or `stop_node` in Python)."""
+    from cluster.runtime import NODE_FILE, NodeFile, NoNode
 
     while True:
         time.sleep(LOOK_EVERY)
@@ -135,8 +143,13 @@ def _serve(node: "Cluster", store: Path, ipc: "IpcProcess | None") -> None:
             NodeFile.read(store)
         except NoNode:
             return
-        with suppress(NotReady):
-            node.tip()
+        try:
+            with suppress(NotReady):
+                node.tip()
+        except Exception:
+            if (store / NODE_FILE).exists():
+                raise
+            return  # it was stopped while it was asked
         if ipc is not None:
             ipc.look(note)
 
@@ -151,6 +164,10 @@ def up(
     script_mode: ScriptModeOption = None,
     now: NowOption = None,
     ipc: IpcOption = None,
+    rpc: RpcOption = None,
+    rpcauth: RpcAuthOption = None,
+    rpc_allow_remote: RpcAllowRemoteOption = False,
+    rpc_log: RpcLogOption = "off",
     as_json: JsonOption = False,
     ready_fd: Annotated[int | None, typer.Option("--ready-fd", hidden=True)] = None,
 ) -> int:
@@ -160,30 +177,36 @@ def up(
     """
     settings = settings_of(store=store, config=config, address=address, script_mode=script_mode, now=now)
     StoreInfo.load(settings.store)
+    choice = RpcChoice.of(rpc, rpcauth, rpc_allow_remote, rpc_log)
     config, ipc = config and config.resolve(), ipc and ipc.expanduser().absolute()
     if detach:
         given = {"address": address, "config": config, "script-mode": script_mode, "now": now, "ipc": ipc}
-        return _detach(settings, given, as_json)
+        return _detach(settings, given, choice.arguments(), as_json)
     try:
         with _only_up_of(settings.store):
             choose = address is None and settings.address == "local" and "TXC_ADDRESS" not in os.environ
             with ended_undisturbed(_start(settings, choose)) as node:
                 from cluster.ipc.process import ipc_process
 
-                with ipc_process(settings.store, ipc, {"config": config, "now": settings.now}) as server:
-                    _announce(node, settings, as_json, ready_fd, ipc)
+                with (
+                    rpc_gateway(node, choice) as gateway,
+                    ipc_process(settings.store, ipc, {"config": config, "now": settings.now}) as server,
+                ):
+                    listening = {"ipc": str(ipc) if ipc else None, "rpc": gateway.url if gateway else None}
+                    _announce(node, settings, as_json, ready_fd, listening)
                     _serve(node, settings.store, server)
     except SystemExit:  # SIGTERM: `down` asked for it
         pass
     return DONE
 
 
-def _announce(node: "Cluster", settings: Settings, as_json: bool, ready_fd: int | None, ipc: Path | None) -> None:
+def _announce(
+    node: "Cluster", settings: Settings, as_json: bool, ready_fd: int | None, listening: dict[str, str | None]
+) -> None:
     ready: dict[str, Any] = {"store": str(settings.store), "pid": os.getpid(), "tip": None, "height": None}
     with suppress(NotReady):
         ready |= {"tip": node.tip_hash(), "height": node.tip().height}
-    if ipc is not None:
-        ready["ipc"] = str(ipc)
+    ready |= {name: where for name, where in listening.items() if where is not None}
     if ready_fd is not None:
         with os.fdopen(ready_fd, "w") as pipe:
             json.dump(ready, pipe)
@@ -203,10 +226,12 @@ def _print_ready(ready: dict[str, Any]) -> None:
         rows += [("tip", ready["tip"]), ("height", str(ready["height"]))]
     if "ipc" in ready:
         rows.append(("IPC socket", ready["ipc"]))
+    if "rpc" in ready:
+        rows.append(("JSON-RPC", ready["rpc"]))
     print_rows([*rows, ("process", str(ready["pid"]))])
 
 
-def _detach(settings: Settings, given: dict[str, Any], as_json: bool) -> int:
+def _detach(settings: Settings, given: dict[str, Any], more: list[str], as_json: bool) -> int:
     """Runs `up` in a session of its own and waits until it says that it is ready, or ends."""
     log = settings.store / LOG_FILE
     reading, writing = os.pipe()
@@ -214,6 +239,7 @@ def _detach(settings: Settings, given: dict[str, Any], as_json: bool) -> int:
     for name, value in given.items():
         if value is not None:
             command += [f"--{name}", str(value)]
+    command += more
     with log.open("wb") as output:
         process = subprocess.Popen(
             command,

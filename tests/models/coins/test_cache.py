@@ -1,4 +1,4 @@
-"""The owner's coins cache: looking in changes nothing, the byte bound holds, and what was filled last is what is there."""
+"""The owner's coins cache: looking in changes nothing, the bound holds, and what was filled last is what is there."""
 
 from hypothesis import given
 from hypothesis import strategies as st

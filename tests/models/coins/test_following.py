@@ -1,4 +1,4 @@
-"""A reader that follows the tip: by deltas laid over its handle, by a new handle where it missed one, and never with the
+"""A reader that follows the tip: by deltas laid over its handle, by a new handle where it missed one, never with the
 coins of another tip than the one it was asked for.
 """
 
@@ -67,7 +67,7 @@ def database() -> Database:
 
 @pytest.fixture(params=[1, 4], ids=["one thread", "four threads"])
 def view(database: Database, request: pytest.FixtureRequest) -> FollowingView:
-    return FollowingView(Path("nowhere"), request.param, database.open)
+    return FollowingView(Path("nowhere"), request.param, open_reader=database.open)
 
 
 def read(view: FollowingView, numbers: Sequence[int], at: Tip) -> list[Coin | None]:
@@ -191,7 +191,7 @@ def test_a_record_that_is_no_coin_is_a_read_error_that_names_the_database(view: 
 def test_reads_from_many_threads_while_the_tip_moves_see_one_tip_each(database: Database) -> None:
     """Coin n exists at exactly the tips from n on: whoever mixes two tips finds one too many or too few."""
     database.coins = {}
-    view = FollowingView(Path("nowhere"), 2, database.open)
+    view = FollowingView(Path("nowhere"), 2, open_reader=database.open)
     view.read([], tip(0))
     wrong: list[Any] = []
     done = threading.Event()

@@ -1,9 +1,12 @@
 """A gateway on a node of the corpus's chain, shared by all tests that leave the chain as it is; and plain HTTP."""
 
+import asyncio
 import base64
 import http.client
 import json
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,9 +15,12 @@ import pytest
 from bitcoinrpc.authproxy import AuthServiceProxy
 
 from cluster.declaration_log import DeclarationLog
+from cluster.gateway.auth import Credentials
 from cluster.gateway.calls import House
 from cluster.gateway.facts import Facts
+from cluster.gateway.options import GatewayOptions
 from cluster.gateway.peers import Peers
+from cluster.gateway.service import Service
 from cluster.gateway.sessions import Sessions
 from cluster.metrics import Metrics
 from cluster.settings import load_settings
@@ -115,6 +121,48 @@ def lonely_house(store: Path, **settings: Any) -> House:
     sessions = Sessions(merged, lambda *_: None)
     facts = Facts(store, peers)
     return House(store, merged, peers, facts, sessions, Metrics(), DeclarationLog("off"), "test", 0.0, lambda: None)
+
+
+@dataclass
+class InProcess:
+    """Where a gateway without a node listens."""
+
+    host: str
+    port: int
+    auth: tuple[str, str]
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.host}:{self.port}"
+
+
+@contextmanager
+def lonely_gateway(store: Path, **settings: Any) -> Iterator[Served]:
+    """A gateway without actors, in a thread of this process."""
+    options = GatewayOptions("127.0.0.1", 0, cookie="secret")
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+
+    async def start() -> tuple[Service, int]:
+        service = Service(lonely_house(store, **settings), Credentials(cookie="secret"), options)
+        return service, await service.listen()
+
+    service, port = asyncio.run_coroutine_threadsafe(start(), loop).result(30)
+    try:
+        yield Served(None, InProcess("127.0.0.1", port, ("__cookie__", "secret")))
+    finally:
+        asyncio.run_coroutine_threadsafe(service.close(), loop).result(30)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(30)
+        loop.close()
+
+
+@pytest.fixture
+def nobody(tmp_path: Path) -> Iterator[Served]:
+    """A gateway whose node is gone."""
+    with lonely_gateway(tmp_path) as gateway:
+        yield gateway
 
 
 @pytest.fixture(scope="session")

@@ -4,19 +4,14 @@ import asyncio
 import base64
 import json
 import socket
-import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
 import pytest
 
-from cluster.gateway.auth import Credentials
-from cluster.gateway.options import GatewayOptions
-from cluster.gateway.service import Service
-from tests.cluster.gateway.conftest import Connection, Served, lonely_house
+from tests.cluster.gateway.conftest import Connection, Served, lonely_gateway
 
 GET_COUNT = {"method": "getblockcount", "params": []}
 
@@ -200,35 +195,12 @@ def test_client_that_waits_to_be_told_to_go_on(served: Served, connection: Conne
 # Limits
 
 
-@dataclass
-class InProcess:
-    """Where a gateway without a node listens."""
-
-    host: str
-    port: int
-    auth: tuple[str, str]
-
-
 @pytest.fixture(scope="module")
 def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A gateway that takes two requests at a time, and bodies of 2000 bytes, 3000 together; without actors."""
-    store = tmp_path_factory.mktemp("store")
     limits = {"rpc_concurrency": 2, "rpc_body_bytes": 2000, "rpc_bodies_bytes": 3000}
-    options = GatewayOptions("127.0.0.1", 0, cookie="secret")
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
-
-    async def start() -> tuple[Service, int]:
-        service = Service(lonely_house(store, **limits), Credentials(cookie="secret"), options)
-        return service, await service.listen()
-
-    service, port = asyncio.run_coroutine_threadsafe(start(), loop).result(30)
-    yield Served(None, InProcess("127.0.0.1", port, ("__cookie__", "secret")))
-    asyncio.run_coroutine_threadsafe(service.close(), loop).result(30)
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join(30)
-    loop.close()
+    with lonely_gateway(tmp_path_factory.mktemp("store"), **limits) as gateway:
+        yield gateway
 
 
 def test_body_that_is_too_large(narrow: Served) -> None:

@@ -61,7 +61,7 @@ class DumpDirectory:
             raise StoreError(f"a dump of {len(data)} bytes is larger than the {MAX_SIZE} that are read again")
         reason = re.sub(r"[^A-Za-z0-9-]+", "-", dump.verdict.reason or dump.verdict.kind.value).strip("-")
         mark = hashlib.sha256(b"".join(dump.wtxids) + dump.coinbase).hexdigest()[:8]
-        path = self._directory / f"{time.time_ns() // 1_000_000:015d}-{reason[:60]}-{mark}{SUFFIX}"
+        path = self._directory / f"{time.time_ns():020d}-{reason[:60]}-{mark}{SUFFIX}"
         new = path.with_suffix(".tmp")
         handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         try:

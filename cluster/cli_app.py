@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.text import Text
 from typer.exceptions import TyperException
 
-from cluster import cli_bench, cli_check, cli_follow, cli_node, cli_store
+from cluster import cli_bench, cli_check, cli_follow, cli_node, cli_store, cli_tools
 from cluster.cli_common import ERROR, stderr
 from models.errors import TxCollectionError
 
@@ -66,6 +66,7 @@ _command(
     cli_follow.follow,
     "txcollection follow --node http://127.0.0.1:8332 --cookie ~/.bitcoin/.cookie --zmq tcp://127.0.0.1:28332",
 )
+_command(cli_tools.replay, "txcollection replay dumps/01796178134000000000-bad-cb-amount-5f1c2a90.txcdump")
 _command(demo, "txcollection demo")
 app.add_typer(cli_bench.app, name="bench")
 
@@ -89,8 +90,11 @@ def run(arguments: list[str]) -> int:
         return _fail(str(error))
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains when it flushes at the end
+    except SystemExit as asked:
+        if asked.code != 1:
+            raise
+        # Typer's way of saying that whoever read our output is gone; Python would complain when it flushes at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno() if sys.__stdout__ else 1)
         return PIPE_CLOSED
     except Exception as error:
         if os.environ.get("TXC_LOG_LEVEL") == "debug":

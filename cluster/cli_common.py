@@ -5,6 +5,7 @@ that `--help` and argument errors come at once.
 """
 
 import json
+import os
 import signal
 import socket
 import sys
@@ -24,6 +25,7 @@ from models.errors import ClientError
 
 if TYPE_CHECKING:
     from cluster.client import Cluster
+    from cluster.runtime import NodeFile
 
 __all__ = [
     "DONE",
@@ -142,12 +144,14 @@ def open_input(source: str) -> Iterator[BinaryIO]:
 @contextmanager
 def ended_undisturbed(node: "Cluster") -> Iterator["Cluster"]:
     """Closes the node at the end; a second Ctrl-C does not stop it from ending what it started."""
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.getsignal(number) for number in signals}
     obey_termination()
     try:
         yield node
     finally:
-        signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        before = {number: signal.signal(number, signal.SIG_IGN) for number in signals}
+        for number in signals:
+            signal.signal(number, signal.SIG_IGN)
         try:
             node.close()
         finally:
@@ -160,14 +164,27 @@ def running_node(settings: Settings) -> "Cluster | None":
     from cluster.runtime import NodeFile, NoNode
 
     try:
-        address = NodeFile.read(settings.store).address
-        if not _answers(address):  # left by a node that was killed; Ray would wait minutes for it
+        node = NodeFile.read(settings.store)
+        if _ended(node) or not _answers(node.address):  # left by one that was killed; Ray would wait minutes for it
             return None
         from cluster import Cluster
 
         return Cluster.connect(store=settings.store)
     except NoNode:
         return None
+
+
+def _ended(node: "NodeFile") -> bool:
+    """Whether the Ray of this node was embedded in a process that is gone; a session's name ends with its process."""
+    if not node.session.endswith(f"_{node.pid}"):
+        return False
+    try:
+        os.kill(node.pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        pass
+    return False
 
 
 def _answers(address: str) -> bool:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cluster.client import Cluster, Collection
     from models.consensus.verdict import Verdict
 
-__all__ = ["double_spend_of", "run_demo"]
+__all__ = ["double_spend_of", "run_demo", "spend_without_signature"]
 
 WITHHELD = 4  # transactions that the miner has and we do not
 ROUND_TRIP = 1.0  # seconds until the miner's answer is here; a real one takes some 50 ms, which nobody could watch
@@ -66,7 +66,7 @@ def _leaves(transactions: list[Transaction]) -> list[int]:
     return [at for at, tx in enumerate(transactions) if tx.txid not in spent]
 
 
-def _unsigned(transactions: list[Transaction]) -> Transaction:
+def spend_without_signature(transactions: list[Transaction]) -> Transaction:
     """A transaction with a single input, whose coin anyone may spend (its script is OP_TRUE)."""
     return next(tx for tx in transactions if tx.script_sigs == [b""] and not tx.has_witness)
 
@@ -271,7 +271,7 @@ def _tour(console: Console, node: "Cluster") -> bool:
         again = tour.ask(collection, [])
         if again.ok:
             tour.show_template(again)
-    first = _unsigned(job.transactions)
+    first = spend_without_signature(job.transactions)
     conflict = decode_transaction(double_spend_of(first))
     tour.say(
         "The same job, with a double-spend in it",

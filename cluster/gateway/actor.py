@@ -137,11 +137,11 @@ class GatewayActor:
 
     async def stats(self) -> dict[str, Any]:
         """Counters and sizes."""
-        counters: dict[str, Any] = {"url": self._options.url, "calls": 0, "sessions": 0, "collections": 0}
+        counters: dict[str, Any] = {"url": self._options.url, "calls": 0, "sessions": 0, "held": 0}
         if self._service is not None:
             house = self._service.house
             counters["sessions"] = len(house.sessions)
-            counters["collections"] = house.sessions.collections
+            counters["held"] = house.sessions.collections
             counters["calls"] = house.metrics.total_calls()
             counters["under_way"] = self._service.admission.used
         return counters

@@ -38,6 +38,7 @@ __all__ = [
     "StoreOption",
     "age_in_words",
     "ended_undisturbed",
+    "listens",
     "node_for_command",
     "note",
     "open_input",
@@ -165,7 +166,7 @@ def running_node(settings: Settings) -> "Cluster | None":
 
     try:
         node = NodeFile.read(settings.store)
-        if _ended(node) or not _answers(node.address):  # left by one that was killed; Ray would wait minutes for it
+        if _ended(node) or not listens(node.address):  # left by one that was killed; Ray would wait minutes for it
             return None
         from cluster import Cluster
 
@@ -187,7 +188,7 @@ def _ended(node: "NodeFile") -> bool:
     return False
 
 
-def _answers(address: str) -> bool:
+def listens(address: str) -> bool:
     """Whether anything listens at host:port."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     try:

@@ -27,6 +27,7 @@ from cluster.cli_common import (
     StoreOption,
     age_in_words,
     ended_undisturbed,
+    listens,
     note,
     print_json,
     print_rows,
@@ -122,14 +123,18 @@ def _start(settings: Settings, choose: bool) -> "Cluster":
     from cluster import Cluster
     from cluster.runtime import NoNode
 
-    address = _ray_of_this_host() if choose else None
-    if address is not None:
+    found = _ray_of_this_host() if choose else None
+    if found is not None and listens(found):
         try:
-            node = Cluster.start(settings.model_copy(update={"address": address}))
-            note(f"using the Ray at {address}; --address local starts one of our own")
+            node = Cluster.start(settings.model_copy(update={"address": found}))
+            note(f"using the Ray at {found}; --address local starts one of our own")
             return node
         except NoNode:
-            note(f"no Ray answers at {address}, where `ray start` left its address: starting one of our own")
+            pass
+    if found is not None:
+        note(f"no Ray answers at {found}, where `ray start` left its address: starting one of our own")
+    if settings.address not in ("local", "auto") and not listens(settings.address):
+        raise StoreError(f"no Ray answers at {settings.address}: start one there, or use --address local")
     return Cluster.start(settings)
 
 
@@ -261,6 +266,8 @@ def _detach(settings: Settings, given: dict[str, Any], more: list[str], as_json:
         process.wait()
         lines = [line for line in log.read_text(errors="replace").splitlines() if line.startswith("error: ")]
         raise StoreError(lines[-1].removeprefix("error: ") if lines else f"the node did not start, see {log}")
+    for line in log.read_text(errors="replace").splitlines():
+        note(line)
     ready = json.loads(said)
     if as_json:
         print_json(ready)

@@ -2,6 +2,7 @@
 
 import io
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -139,6 +140,15 @@ def test_down_without_a_node(home: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "no node" in error_of(capsys, "down")
 
 
+def test_up_at_an_address_where_nothing_listens(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["init", "--genesis"]) == 0
+    capsys.readouterr()
+    with socket.socket() as unused:  # bound and not listening: whoever connects is refused
+        unused.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+        assert f"no Ray answers at {address}" in error_of(capsys, "up", "--address", address)
+
+
 def test_unexpected_error_is_one_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(**_: object) -> None:
         raise ZeroDivisionError("division by zero")
@@ -179,6 +189,22 @@ def test_init_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["init", "--demo", "--store", str(tmp_path / "s")]) == 0
     capsys.readouterr()
     assert f"{tmp_path / 's'} exists already" in error_of(capsys, "init", "--demo", "--store", str(tmp_path / "s"))
+
+
+def test_init_from_snapshot(tmp_path: Path, datadir, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    snapshot = datadir("regtest_datadir.tar.gz") / "regtest" / "utxo.dat"
+    digest = json.loads((data / "regtest_datadir.info.json").read_text())["hash_serialized_3"]
+    arguments = ["init", "--from-snapshot", str(snapshot), "--expect-hash", digest, "--store", str(tmp_path / "s")]
+    assert run([*arguments, "--json"]) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["tip"] == {"hash": DEMO_TIP, "height": None, "time": None, "age": None}
+    assert "`txcollection follow` fetches the headers" in captured.err
+
+
+def test_init_from_snapshot_with_other_coins(tmp_path: Path, datadir, capsys: pytest.CaptureFixture[str]) -> None:
+    snapshot = datadir("regtest_datadir.tar.gz") / "regtest" / "utxo.dat"
+    arguments = ["--from-snapshot", str(snapshot), "--expect-hash", "00" * 32, "--store", str(tmp_path / "s")]
+    assert "do not use this file" in error_of(capsys, "init", *arguments)
 
 
 def test_init_says_what_to_do_about_an_old_tip(tmp_path: Path, datadir, capsys: pytest.CaptureFixture[str]) -> None:

@@ -110,21 +110,32 @@ class Reading:
                 task.cancel()
             raise
 
-    async def drive(self, steps: Steps, tip: Tip) -> BlockJudgement:
-        """Runs a check to its end (see `models.consensus.check`)."""
+    async def drive(self, steps: Steps, tip: Tip, aside: bool = False) -> BlockJudgement:
+        """Runs a check to its end (see `models.consensus.check`); `aside`: in a thread, since its steps are long."""
         answer: Any = None
         try:
             while True:
-                wanted = next(steps) if answer is None else steps.send(answer)
+                wanted = await asyncio.to_thread(_step, steps, answer) if aside else _step(steps, answer)
+                if isinstance(wanted, BlockJudgement):
+                    return wanted
                 if isinstance(wanted, CoinsWanted):
                     answer = await self.coins(wanted.outpoints, tip)
                 else:
                     assert isinstance(wanted, ScriptsWanted)
                     answer = await self.scripts(wanted.jobs, wanted.flags)
-        except StopIteration as end:
-            return end.value
         finally:
-            steps.close()
+            try:
+                steps.close()
+            except ValueError:
+                pass  # given up while a thread is at it: it ends by itself, and nobody hears of it
+
+
+def _step(steps: Steps, answer: Any) -> CoinsWanted | ScriptsWanted | BlockJudgement:
+    """What a check wants next, or its outcome."""
+    try:
+        return next(steps) if answer is None else steps.send(answer)
+    except StopIteration as end:
+        return end.value
 
 
 def _chunks(jobs: Iterable[ScriptJob]) -> Iterator[list[ScriptJob]]:

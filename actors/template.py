@@ -51,6 +51,7 @@ __all__ = ["RESEND", "TemplateActor"]
 RESEND = "resend"  # answer to a check whose draft is not here as it was sent
 ORDER_PATIENCE = 5.0  # seconds for a message that was overtaken
 TIP_RETRIES = 5
+LONG_BLOCK = 100_000  # bytes; working through one takes tens of milliseconds, in which others want answers
 REMEMBER_FORGOTTEN = 10_000
 MOST_DUMPS_AT_ONCE = 4  # declarations that are being written down; further ones are counted and left
 ASSEMBLY_TRIES = 20  # a mempool may hold transactions that are not valid any more: each try leaves one out
@@ -334,7 +335,8 @@ class TemplateActor:
         def steps(context: BlockContext) -> Steps:
             return check_whole_block(block, context, params, self._now(now), check_pow, check_merkle_root, inline)
 
-        verdict = await self._deadline(self._check_on_tip(steps, block.header.prev_hash))
+        aside = len(raw) > LONG_BLOCK
+        verdict = await self._deadline(self._check_on_tip(steps, block.header.prev_hash, aside))
         self._count(verdict)
         return pack_verdict(verdict)
 
@@ -381,14 +383,16 @@ class TemplateActor:
         self._count(verdict)
         return pack_verdict(verdict)
 
-    async def _check_on_tip(self, steps: Callable[[BlockContext], Steps], prevhash: bytes) -> Verdict:
+    async def _check_on_tip(
+        self, steps: Callable[[BlockContext], Steps], prevhash: bytes, aside: bool = False
+    ) -> Verdict:
         """Drives the check of a whole block on the tip as it is now; again if the tip moves meanwhile."""
         for _ in range(TIP_RETRIES):
             begun = time.perf_counter()
             tip = self._tips.read()
             try:
                 context = await self._context_of(tip)
-                judgement = await self._reading.drive(steps(context), tip)
+                judgement = await self._reading.drive(steps(context), tip, aside)
             except StaleView:
                 await asyncio.sleep(0.001)
                 continue

@@ -3,6 +3,7 @@
 It joins the node's Ray as one more client and holds nothing that another process could miss.
 """
 
+import os
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -27,7 +28,7 @@ from models.wire.block import BlockHeader
 __all__ = ["Node", "Submit", "join"]
 
 ANSWER_TIMEOUT = 60.0  # seconds for the node to answer when it is joined
-HEAVY_CALLS = 3  # validations and templates side by side, see `Turns`; more share the same two processes
+HEAVY_CALLS = max(2, min(os.cpu_count() or 2, 8))  # validations and templates side by side, see `Turns`
 MAX_TIP_AGE = 24 * 3600  # seconds (Core: DEFAULT_MAX_TIP_AGE)
 
 #: Submits a solved block: Core's reason and debug text, no reason for one that was accepted and is new.

@@ -1,6 +1,7 @@
 """Every method that answers from the chain as it is, over a real socket."""
 
 import asyncio
+import functools
 import gzip
 import json
 from typing import Any
@@ -135,6 +136,7 @@ def test_interrupt_is_of_one_mining_object_only(corpus_server: ServerProcess) ->
     drive(run())
 
 
+@functools.cache
 def valid_block() -> bytes:
     """A proposal that bitcoind found valid; it has no proof of work."""
     for case in rows("proposals"):

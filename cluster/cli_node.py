@@ -33,6 +33,7 @@ from cluster.cli_common import (
     print_rows,
     running_node,
     settings_of,
+    stdout,
     time_in_words,
 )
 from cluster.cli_gateway import (
@@ -318,13 +319,20 @@ def _end_joined(settings: Settings) -> None:
         node.stop_node()
 
 
-def status(store: StoreOption = None, config: ConfigOption = None, as_json: JsonOption = False) -> int:
+def status(
+    watch: Annotated[bool, typer.Option("--watch", help="Show a live table of the running node until Ctrl-C.")] = False,
+    store: StoreOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> int:
     """Says whether a node runs on a store, which tip it serves, how old that is, and what its processes have done.
 
     Without a running node it tells what the store's files say.
     """
     settings = settings_of(store=store, config=config)
     info = StoreInfo.load(settings.store)
+    if watch:
+        return _watch(settings)
     facts: dict[str, Any] = {"store": str(settings.store), "network": info.network, "running": False}
     facts |= _of_the_node(settings) or {"tip": _tip_in_files(settings)}
     if as_json:
@@ -339,11 +347,26 @@ def _of_the_node(settings: Settings) -> dict[str, Any] | None:
     if node is None:
         return None
     with ended_undisturbed(node):
-        stats = node.stats()
-        tip_hash: str | None = None
-        height: int | None = None
-        with suppress(NotReady):
-            tip_hash, height = node.tip_hash(), node.tip().height
+        return _facts_of(node, settings)
+
+
+def _watch(settings: Settings) -> int:
+    from cluster.cli_watch import watch
+
+    node = running_node(settings)
+    if node is None:
+        raise StoreError(f"no node runs on {settings.store}: start one with `txcollection up --store {settings.store}`")
+    with ended_undisturbed(node), suppress(KeyboardInterrupt):
+        watch(lambda: _facts_of(node, settings), settings, stdout())
+    return DONE
+
+
+def _facts_of(node: "Cluster", settings: Settings) -> dict[str, Any]:
+    stats = node.stats()
+    tip_hash: str | None = None
+    height: int | None = None
+    with suppress(NotReady):
+        tip_hash, height = node.tip_hash(), node.tip().height
     tip = {"hash": tip_hash, "height": height, "time": None, "age": None}
     in_files = _tip_in_files(settings)
     if in_files["hash"] == tip_hash:

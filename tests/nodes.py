@@ -1,4 +1,4 @@
-"""Real actors for tests: one embedded Ray for the whole session, and nodes on stores made from recorded data directories.
+"""Real actors for tests: one embedded Ray for the session, and nodes on stores made from recorded data directories.
 
 A node with default settings on a recorded chain is made once and shared; tests that change the chain, kill actors or
 need other settings make one of their own.

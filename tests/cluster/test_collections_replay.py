@@ -1,4 +1,4 @@
-"""Every recorded collection flow through real actors: construction errors, unknown positions, supply errors, verdicts."""
+"""Every recorded collection flow through real actors: refused lists, unknown positions, supply errors, verdicts."""
 
 import gzip
 import json

@@ -147,8 +147,10 @@ class Collection:
         now: int | None = None,
         script_mode: str | None = None,
     ) -> Verdict:
-        """The verdict on this declaration: a `prevhash` in display hex (or 32 bytes as in `Tip.hash`), a raw coinbase (None: a dummy that claims the
-        subsidy only), and, in the same message, what is still to be supplied. May be called any number of times.
+        """The verdict on this declaration. May be called any number of times.
+
+        `prevhash` in display hex, or 32 bytes as in `Tip.hash`; a raw coinbase, or None for a dummy that claims the
+        subsidy only; `missing` is what is still to be supplied, in the same message.
 
         Raises ClientError for a client's mistake, CollectionLost when the actor that held it died.
         """

@@ -11,9 +11,25 @@ from rich.text import Text
 from bench.cases import ASSEMBLE, COMPLETE, ONE_MISSING
 from bench.compare import ColdReads, Comparison
 from bench.goals import Goal
+from bench.memory import MIB, MemoryUse
+from bench.peer import AFTER_LAST, CACHED, CORE, FIRST, OURS, PeerRuns
+from bench.raw import RawReads, times_faster
 from bench.samples import Sample, summarise
+from bench.scripts import KERNEL, ScriptRuns
+from bench.sweep import SweepRow
 
-__all__ = ["megabytes", "new_table", "show_comparison", "show_goals", "show_preamble"]
+__all__ = [
+    "megabytes",
+    "new_table",
+    "show_comparison",
+    "show_goals",
+    "show_memory",
+    "show_peer",
+    "show_preamble",
+    "show_raw",
+    "show_scripts",
+    "show_sweep",
+]
 
 COUNTED_CASES = (ONE_MISSING[0].name, COMPLETE.name, ASSEMBLE.name)
 
@@ -175,3 +191,92 @@ def show_goals(console: Console, goals: Sequence[Goal]) -> None:
         verdict = Text("reached", style="green") if goal.reached else Text("missed", style="bold red")
         table.add_row(goal.what, f"{goal.measured:,.4g} {goal.unit}", bound, verdict)
     console.print(table, "")
+
+
+def show_raw(console: Console, rows: Sequence[RawReads]) -> None:
+    """Readers side by side."""
+    table = new_table(
+        "The block's cold coins, without actors",
+        "reader, threads",
+        "ms",
+        "times faster",
+        "MB from storage",
+        "MB to open it",
+        "outputs for BIP30, ms",
+        "MB",
+    )
+    for row in rows:
+        table.add_row(
+            f"{row.reader}, {row.threads}",
+            str(summarise(row.coins_ms)),
+            f"{times_faster(rows, row.threads) or 0:.1f}" if row.reader == "rocksdict" else "",
+            megabytes(_worst(row.coins_bytes)),
+            megabytes(_worst(row.index_bytes)),
+            str(summarise(row.probes_ms)),
+            megabytes(_worst(row.probes_bytes)),
+        )
+    console.print(table, "")
+    if not all(row.cold for row in rows):
+        console.print(Text("PAGE CACHE NOT DROPPED before some of these", style="bold red"))
+
+
+def show_scripts(console: Console, runs: ScriptRuns) -> None:
+    """Our ways and the kernel's."""
+    kernel = summarise(runs.ms[KERNEL])
+    table = new_table("First full validation, no script known", "", "ms", "against the kernel")
+    for name, values in runs.ms.items():
+        summary = summarise(values)
+        ratio = f"{summary.median / kernel.median:.2f} x" if summary and kernel else "-"
+        table.add_row(name, str(summary or "-"), ratio)
+    console.print(table, "")
+
+
+def show_memory(console: Console, use: MemoryUse) -> None:
+    """What eight declarations take."""
+    table = new_table("Memory of all actors that nobody shares (USS), MiB", "", "MiB", "more than before")
+    table.add_row("a node as it starts, one collection process", f"{use.idle / MIB:.0f}", "")
+    table.add_row("eight collection processes", f"{use.processes / MIB:.0f}", f"{(use.processes - use.idle) / MIB:.0f}")
+    table.add_row("eight full declarations", f"{use.full / MIB:.0f}", f"{(use.full - use.processes) / MIB:.0f}")
+    for kind, (before, after) in sorted(use.by_kind.items()):
+        table.add_row(f"    of these, {kind}", f"{after / MIB:.0f}", f"{(after - before) / MIB:.1f}")
+    console.print(table)
+    console.print(f"each declaration counts {max(use.retained):,} bytes of queue and observations itself\n")
+
+
+def show_peer(console: Console, runs: PeerRuns) -> None:
+    """Us and them."""
+    core = runs.core_version or CORE
+    table = new_table("Milliseconds in the client, median (quartiles)", "", OURS, core)
+    for what in (FIRST, CACHED, AFTER_LAST):
+        ours, theirs = summarise(runs.ms.get((OURS, what), [])), summarise(runs.ms.get((CORE, what), []))
+        none = "-" if runs.why_empty else "it is asked about the whole block again"
+        table.add_row(what, str(ours or "-"), str(theirs or none))
+    console.print(table, "")
+    how = (
+        "Ours: check_block; a collection by wtxids, all known; make_template(missing=[tx]) after 50 ms. "
+        "Core: getblocktemplate in proposal mode over RPC, the node started anew before the first time."
+    )
+    console.print(Text(how, style="dim"))
+    if runs.why_empty:
+        console.print(Text(f"{CORE}: {runs.why_empty}", style="bold"))
+    console.print("")
+
+
+def show_sweep(console: Console, rows: Sequence[SweepRow]) -> None:
+    """A row for each number of workers and threads, a column for each batch size."""
+    batches = sorted({row.batch for row in rows}, key=lambda batch: batch or 1 << 30)
+    heads = [f"batches of {batch:,}" if batch else "all at once" for batch in batches]
+    table = new_table("All cold coins of the block, ms: median (quartiles)", "workers x threads", *heads, "MB read")
+    for workers, threads in sorted({(row.workers, row.threads) for row in rows}):
+        cells = [
+            row
+            for batch in batches
+            for row in rows
+            if (row.workers, row.threads, row.batch) == (workers, threads, batch)
+        ]
+        sizes = [row.storage for row in cells if row.storage is not None]
+        times = [str(summarise(row.samples)) for row in cells]
+        table.add_row(f"{workers} x {threads}", *times, megabytes(max(sizes) if sizes else None))
+    console.print(table, "")
+    if not all(row.cold for row in rows):
+        console.print(Text("PAGE CACHE NOT DROPPED before some of these", style="bold red"))

@@ -208,3 +208,143 @@ def _compare(
         note(f"plot: {trips}")
     _finish(run, directory, command, found.name, json_file)
     return ERROR if result.refused else DONE
+
+
+@_command("txcollection bench raw --fixture large", "txcollection bench raw --threads 2 --threads 32 --samples 5")
+def raw(
+    fixture: FixtureOption = "large",
+    coins: CoinsOption = None,
+    threads: Annotated[
+        list[int] | None, typer.Option("--threads", min=1, max=256, help="Reading threads; may be given several times.")
+    ] = None,
+    samples: Annotated[int, typer.Option(min=1, help="Samples of each reader with each number of threads.")] = 3,
+    directory: DirOption = DEFAULT_DIR,
+    json_file: JsonFile = None,
+) -> int:
+    """Reads the block's cold coins by plyvel and by rocksdict, with as many threads, without any actor."""
+    from bench.raw import goals_of_raw, read_raw
+    from bench.report import show_goals, show_preamble, show_raw
+    from bench.results import document
+
+    found = _fixture(directory, _plan(fixture, coins))
+    run = document("raw", found, directory, {"samples_each": samples})
+    with _progress() as progress:
+        rows = read_raw(found, directory, threads or [2, 32], samples, progress)
+    goals = goals_of_raw(rows, found)
+    run |= {"rows": [row.to_dict() for row in rows], "goals": [goal.to_dict() for goal in goals]}
+    console = _console()
+    show_preamble(console, run)
+    show_raw(console, rows)
+    show_goals(console, goals)
+    _finish(run, directory, "raw", found.name, json_file)
+    return DONE
+
+
+@_command("txcollection bench scripts --samples 11")
+def scripts(
+    samples: Annotated[int, typer.Option(min=1, help="Samples of each way.")] = 7,
+    directory: DirOption = DEFAULT_DIR,
+    json_file: JsonFile = None,
+) -> int:
+    """Times the first full validation of a block of which no script is known, against the kernel on two threads."""
+    from bench.fixtures import Plan
+    from bench.report import show_goals, show_preamble, show_scripts
+    from bench.results import document
+    from bench.scripts import goals_of_scripts, run_scripts
+
+    found = _fixture(directory, Plan.small())
+    run = document("scripts", found, directory, {})
+    with _progress() as progress:
+        runs = run_scripts(found, directory, samples, progress)
+    goals = goals_of_scripts(runs)
+    run |= runs.to_dict() | {"goals": [goal.to_dict() for goal in goals]}
+    console = _console()
+    show_preamble(console, run)
+    show_scripts(console, runs)
+    show_goals(console, goals)
+    _finish(run, directory, "scripts", found.name, json_file)
+    return DONE
+
+
+@_command("txcollection bench memory")
+def memory(directory: DirOption = DEFAULT_DIR, json_file: JsonFile = None) -> int:
+    """Weighs eight full declarations while they prefetch: memory of all actors that no other process shares."""
+    from bench.fixtures import Plan
+    from bench.memory import goals_of_memory, measure_memory
+    from bench.report import show_goals, show_memory, show_preamble
+    from bench.results import document
+
+    found = _fixture(directory, Plan.small())
+    run = document("memory", found, directory, {})
+    with _progress() as progress:
+        use = measure_memory(found, directory, progress)
+    goals = goals_of_memory(use)
+    run |= use.to_dict() | {"goals": [goal.to_dict() for goal in goals]}
+    console = _console()
+    show_preamble(console, run)
+    show_memory(console, use)
+    show_goals(console, goals)
+    _finish(run, directory, "memory", found.name, json_file)
+    return DONE
+
+
+@_command("BITCOIND=/usr/local/bin/bitcoind txcollection bench peer")
+def peer(
+    samples: Annotated[int, typer.Option(min=1, help="Samples of each proposal.")] = 7,
+    directory: DirOption = DEFAULT_DIR,
+    json_file: JsonFile = None,
+) -> int:
+    """Proposes the same block to our node and to Bitcoin Core on the same chain, and shows both in one table.
+
+    BITCOIND in the environment names Core's program; it is started on loopback, in a directory of its own.
+    """
+    from bench.fixtures import Plan
+    from bench.peer import bitcoind_of, run_peer
+    from bench.report import show_peer, show_preamble
+    from bench.results import document
+
+    bitcoind = bitcoind_of()
+    found = _fixture(directory, Plan.small())
+    run = document("peer", found, directory, {})
+    with _progress() as progress:
+        runs = run_peer(found, directory, bitcoind, samples, progress)
+    run |= runs.to_dict()
+    console = _console()
+    show_preamble(console, run)
+    show_peer(console, runs)
+    _finish(run, directory, "peer", found.name, json_file)
+    return DONE
+
+
+@_command("txcollection bench sweep --fixture large", "txcollection bench sweep --workers 1 --threads 8 --threads 64")
+def sweep(
+    fixture: FixtureOption = "large",
+    coins: CoinsOption = None,
+    workers: Annotated[list[int] | None, typer.Option(min=1, max=64, help="Fetch workers; several times.")] = None,
+    threads: Annotated[list[int] | None, typer.Option(min=1, max=256, help="Threads of each; several times.")] = None,
+    batch: Annotated[
+        list[int] | None, typer.Option(min=0, help="Coins in a request, 0 for all at once; several times.")
+    ] = None,
+    samples: Annotated[int, typer.Option(min=1, help="Samples of each combination.")] = 3,
+    directory: DirOption = DEFAULT_DIR,
+    json_file: JsonFile = None,
+    plots: PlotsOption = None,
+) -> int:
+    """Reads all cold coins of the block for numbers of fetch workers, threads and batch sizes, and draws it."""
+    from bench.plots import plot_sweep
+    from bench.report import show_preamble, show_sweep
+    from bench.results import document
+    from bench.sweep import BATCHES, THREADS, WORKERS
+    from bench.sweep import sweep as run_sweep
+
+    found = _fixture(directory, _plan(fixture, coins))
+    run = document("sweep", found, directory, {})
+    with _progress() as progress:
+        rows = run_sweep(found, directory, workers or WORKERS, threads or THREADS, batch or BATCHES, samples, progress)
+    run |= {"rows": [row.to_dict() for row in rows]}
+    console = _console()
+    show_preamble(console, run)
+    show_sweep(console, rows)
+    note(f"plot: {plot_sweep(run, _plots(directory, plots) / f'sweep-{found.name}.png')}")
+    _finish(run, directory, "sweep", found.name, json_file)
+    return DONE

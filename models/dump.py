@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from models.coins.coin import Coin
-from models.coins.columns import CoinBatch
+from models.coins.columns import ABSENT, CoinBatch, CoinColumns
 from models.consensus.check import check_block_draft, drive
 from models.consensus.context import BlockContext
 from models.consensus.draft import BlockDraft
@@ -70,14 +70,25 @@ class Capture:
                 wtxids[position - 1] = wtxid
         coins: dict[bytes, Coin | None] = {}
         for outpoints, batch in self._observed:
-            for i, outpoint in enumerate(np.ascontiguousarray(outpoints).tolist()):
-                coins[outpoint] = batch.coin(i)
+            coins.update(zip(np.ascontiguousarray(outpoints).tolist(), _coins_of(batch), strict=True))
         offender = verdict.offender
         exists = verdict.reason == "bad-txns-BIP30" and offender is not None and offender.position == 0
         return Dump(
             self._created, wtxids, raws, coinbase, context.tip.hash, context, coins, self._probes, exists, mode, now,
             Verdict(verdict.kind, verdict.reason, verdict.debug, offender, verdict.category),
         )  # fmt: skip
+
+
+def _coins_of(batch: CoinBatch) -> list[Coin | None]:
+    """All observations of a batch, many times faster than one by one: others wait for this process meanwhile."""
+    columns = CoinColumns(len(batch))
+    columns.put(np.arange(len(batch)), batch)
+    rows = columns.rows
+    names = (rows["state"].tolist(), rows["height"].tolist(), rows["coinbase"].tolist(), columns.spent_outputs())
+    return [
+        None if state == ABSENT else Coin(value, height, bool(coinbase), script)
+        for state, height, coinbase, (value, script) in zip(*names, strict=True)
+    ]
 
 
 def replay(dump: Dump, threads: int = 1) -> Verdict:

@@ -10,7 +10,7 @@ from typing import Any
 
 from bench.errors import RefusedSample
 from bench.fixtures import Fixture, block_weight
-from bench.nodes import BenchNode
+from bench.nodes import COUNTED, BenchNode
 from bench.samples import Sample
 from models.consensus.verdict import Verdict
 from models.wire.block import HEADER_SIZE, decode_block
@@ -18,8 +18,6 @@ from models.wire.block import HEADER_SIZE, decode_block
 __all__ = ["ASSEMBLE", "CASES", "COMPLETE", "ONE_MISSING", "Case", "round_trip"]
 
 SILENCE = 0.05  # seconds that a real client's round trip leaves
-COUNTED = ("reads", "read_keys", "prefetches", "prefetch_keys", "serial_reads", "peeks", "fallback_reads")
-
 Flow = Callable[[BenchNode, Fixture, Sample], None]
 
 

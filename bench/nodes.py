@@ -20,7 +20,16 @@ from cluster import Cluster
 from cluster.runtime import ensure_ray, namespace_of
 from models.messages import pack_tip, unwrap
 
-__all__ = ["CONFIGURATIONS", "FOUR", "BenchNode", "Cooling", "link_store", "running_nodes", "working_directory"]
+__all__ = [
+    "CONFIGURATIONS",
+    "COUNTED",
+    "FOUR",
+    "BenchNode",
+    "Cooling",
+    "link_store",
+    "running_nodes",
+    "working_directory",
+]
 
 #: The settings that differ between configurations. The baseline reads as a plain TxCollection does.
 CONFIGURATIONS: dict[str, dict[str, Any]] = {
@@ -28,7 +37,7 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "prefetch only": {"prefetch": "on", "validation_fetch": "serial"},
     "parallel only": {"prefetch": "off", "validation_fetch": "parallel"},
     "both": {"prefetch": "on", "validation_fetch": "parallel"},
-    "both, 2 threads": {"prefetch": "on", "validation_fetch": "parallel", "fetch_threads": 2},
+    "both, 2 threads": {"prefetch": "on", "validation_fetch": "parallel", "fetch_threads": 2, "local_reads": 0},
 }
 FOUR = ("baseline", "prefetch only", "parallel only", "both")
 
@@ -37,6 +46,13 @@ COMMON: dict[str, Any] = {"spare_workers": 0, "log_level": "error"}
 # Ray warns on standard output of more processes than it would start at a time; here there are many on purpose.
 STARTUP_CONCURRENCY = ("RAY_worker_maximum_startup_concurrency", "64")
 NOT_COPIED = {"lock", "node.json", "node.log", "tip"}
+
+
+#: Counters of which a sample shows the difference. Fallback: what a check reads itself, wherever it is read.
+COUNTED = (
+    *("prefetches", "prefetch_keys", "peeks", "fallback_reads", "fallback_keys"),
+    *("local_reads", "reads", "read_keys", "serial_reads"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +125,7 @@ class BenchNode:
     def counters(self) -> dict[str, int]:
         """Requests and sizes that the report shows, summed over the actors of a kind."""
         stats = self.node.stats()
-        totals = dict.fromkeys(
-            ("reads", "read_keys", "prefetches", "prefetch_keys", "serial_reads", "peeks", "fallback_reads"), 0
-        )
+        totals = dict.fromkeys(COUNTED, 0)
         for name, values in stats.items():
             kind = name.rpartition("-")[0]
             if kind == "fetch":
@@ -123,7 +137,8 @@ class BenchNode:
                 for key in ("serial_reads", "peeks", "cache_entries", "cache_bytes"):
                     totals[key] = values[key]
             elif kind == "template":
-                totals["fallback_reads"] += values["fallback_reads"]
+                for key in ("fallback_reads", "fallback_keys", "local_reads"):
+                    totals[key] += values[key]
         return totals
 
     def set_mempool(self, fixture: Fixture, complete: bool) -> None:

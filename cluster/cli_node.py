@@ -76,6 +76,12 @@ IpcOption = Annotated[
 ]
 
 
+DumpOption = Annotated[
+    Path | None,
+    typer.Option("--dump", metavar="DIR", help="Write declarations found invalid here, for `txcollection replay`."),
+]
+
+
 @contextmanager
 def _only_up_of(store: Path) -> Iterator[None]:
     """Holds the lock that says that an `up` serves this store. Raises StoreInUse if another one does."""
@@ -174,6 +180,7 @@ def up(
     rpcauth: RpcAuthOption = None,
     rpc_allow_remote: RpcAllowRemoteOption = False,
     rpc_log: RpcLogOption = "off",
+    dump: DumpOption = None,
     as_json: JsonOption = False,
     ready_fd: Annotated[int | None, typer.Option("--ready-fd", hidden=True)] = None,
 ) -> int:
@@ -181,12 +188,13 @@ def up(
 
     Other commands and `Cluster.connect()` find it by its store.
     """
-    settings = settings_of(store=store, config=config, address=address, script_mode=script_mode, now=now)
+    dump = dump and dump.expanduser().absolute()
+    settings = settings_of(store=store, config=config, address=address, script_mode=script_mode, now=now, dump_dir=dump)
     StoreInfo.load(settings.store)
     choice = RpcChoice.of(rpc, rpcauth, rpc_allow_remote, rpc_log)
     config, ipc = config and config.resolve(), ipc and ipc.expanduser().absolute()
     if detach:
-        given = {"address": address, "config": config, "script-mode": script_mode, "now": now, "ipc": ipc}
+        given = {"address": address, "config": config, "script-mode": script_mode, "now": now, "ipc": ipc, "dump": dump}
         return _detach(settings, given, choice.arguments(), as_json)
     try:
         with _only_up_of(settings.store):

@@ -43,10 +43,15 @@ class Call:
     user: str
     connection: Any
     named: str | None
+    _own: Session | None = None
 
     def session(self, name: str | None = None) -> Session:
         """The client; a name given as an argument goes before that of the request. Raises RpcError for a bad one."""
-        return self.house.sessions.of(self.user, self.connection, name if name is not None else self.named)
+        if name is not None:
+            return self.house.sessions.of(self.user, self.connection, name)
+        if self._own is None:  # found once: the connection may end while the call is under way
+            self._own = self.house.sessions.of(self.user, self.connection, self.named)
+        return self._own
 
 
 async def off_loop(size: int, function: Callable[..., T], *args: Any) -> T:

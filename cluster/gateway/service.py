@@ -125,8 +125,7 @@ class Service:
                 return None
             _, refusal = await self._user(request)
             return refusal
-        host = request.headers.get("Host", "")
-        if f"http://{host}" in self._own_origins or is_loopback(host.rsplit(":", 1)[0].strip("[]")):
+        if is_loopback(_host_name(request.headers.get("Host", ""))):
             return None
         self.house.metrics.refused.labels("host").inc()
         return _text(403, "pages are shown to this machine only, under its own name")
@@ -158,14 +157,16 @@ class Service:
                     await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
                 body = await self.admission.read(request)
                 metrics.received.inc(len(body))
+                if request.transport is None:
+                    raise Busy("the client has gone")
                 call = Call(self.house, user, request.protocol, request.headers.get("X-Session"))
                 return await self._answer(call, body)
         except TooLarge as error:
             metrics.refused.labels("size").inc()
-            return _failure(RpcError(INVALID_REQUEST, str(error)), 413, close=True)
+            return _failure(RpcError(INVALID_REQUEST, str(error)), 413)
         except Busy as error:
             metrics.refused.labels("busy").inc()
-            return _failure(describe(error), 503, close=True)
+            return _failure(describe(error), 503)
 
     # Calls ------------------------------------------------------------------------------------------------------
 
@@ -263,11 +264,14 @@ def _text(status: int, text: str, headers: dict[str, str] | None = None) -> web.
     return web.Response(text=text, status=status, headers={**SOFTWARE, **(headers or {})})
 
 
-def _failure(error: RpcError, status: int, close: bool = False) -> web.Response:
-    """The answer to a request as a whole; with `close` its connection ends, since its body was not read."""
+def _host_name(header: str) -> str:
+    """The host of a `Host` header without its port."""
+    return header[1:].partition("]")[0] if header.startswith("[") else header.partition(":")[0]
+
+
+def _failure(error: RpcError, status: int) -> web.Response:
+    """The answer to a request as a whole. The connection is kept, since its client may have collections on it; what was
+    not read of the body is passed over."""
     headers = {**SOFTWARE, **({"Retry-After": "1"} if status == 503 else {})}
     body = dump(Envelope().reply(None, error))
-    response = web.Response(body=body, status=status, content_type="application/json", headers=headers)
-    if close:
-        response.force_close()
-    return response
+    return web.Response(body=body, status=status, content_type="application/json", headers=headers)

@@ -204,7 +204,11 @@ def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 def test_body_that_is_too_large(narrow: Served) -> None:
-    answer = narrow.connect().send(json.dumps(GET_COUNT | {"pad": "x" * 2000}))
+    connection = narrow.connect()
+    answer = connection.send(json.dumps(GET_COUNT | {"pad": "x" * 2000}))
+    kept = connection._http.sock
+    assert connection.call("getblockcount") == 125
+    assert connection._http.sock is kept
     assert (answer.status, answer.error) == (
         413,
         (-32600, "the request is larger than the 2000 bytes that are allowed"),
@@ -229,16 +233,19 @@ def test_more_requests_than_allowed_are_refused_at_once_and_others_served(narrow
         raw.sendall(head.encode())
         waiting.append(raw)
     limit = time.monotonic() + 30
-    while (answer := narrow.connect().ask("getblockcount")).status == 200 and time.monotonic() < limit:
+    third = narrow.connect()
+    while (answer := third.ask("getblockcount")).status == 200 and time.monotonic() < limit:
         pass
+    kept = third._http.sock
     assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
     assert answer.error == (-32005, "2 requests are under way, the most that are allowed: try again later")
     assert narrow.connect().get("/health").status in (200, 503)
     for raw in waiting:
         raw.close()
-    while (answer := narrow.connect().ask("getblockcount")).status == 503 and time.monotonic() < limit:
+    while (answer := third.ask("getblockcount")).status == 503 and time.monotonic() < limit:
         pass
     assert answer.json["result"] == 125
+    assert third._http.sock is kept, "a client that is refused keeps its session"
 
 
 def test_bytes_under_way_are_bounded(narrow: Served) -> None:

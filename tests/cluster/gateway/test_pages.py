@@ -105,7 +105,7 @@ def test_a_web_site_that_took_our_address_sees_nothing(connection: Connection, p
     assert (answer.status, answer.body) == (403, b"pages are shown to this machine only, under its own name")
 
 
-@pytest.mark.parametrize("host", ["localhost", "localhost:1", "127.0.0.1", "[::1]:80"])
+@pytest.mark.parametrize("host", ["localhost", "localhost:1", "127.0.0.1", "[::1]:80", "[::1]"])
 def test_names_of_this_machine(connection: Connection, host: str) -> None:
     assert connection.get("/status.json", {"Host": host}).status == 200
 

@@ -5,10 +5,14 @@ socket of an embedded Ray is on loopback and its usage reports are off; ray itse
 """
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+if (Path.home() / ".ray" / "auth_token").is_file():
+    # Joining a Ray by its address takes the token of this user, which Ray looks for by itself only elsewhere.
+    os.environ.setdefault("RAY_AUTH_MODE", "token")
 
 if TYPE_CHECKING:
     from cluster.client import Cluster, Collection, Template

@@ -42,15 +42,6 @@ def _unraisable(problem: "sys.UnraisableHookArgs") -> None:
         threading.Timer(AGAIN, os.kill, (MAIN_PROCESS, signal.SIGINT)).start()
 
 
-def _use_token_of_this_user() -> None:
-    """Makes Ray speak with the token of this user's own Rays, as it does by itself only where it finds one unaided.
-
-    Must be done before ray is imported, which reads its variables once.
-    """
-    if (Path.home() / ".ray" / "auth_token").is_file():
-        os.environ.setdefault("RAY_AUTH_MODE", "token")
-
-
 def _adopt_orphans() -> None:
     """Makes this process the parent of grandchildren whose parent dies: of Ray's agents, when their raylet does."""
     if sys.platform == "linux":
@@ -99,7 +90,6 @@ def main() -> None:
     try:
         sys.unraisablehook = _unraisable
         _adopt_orphans()
-        _use_token_of_this_user()
         obey_termination()
         from cluster.cli_app import run
 

@@ -5,9 +5,7 @@ that `--help` and argument errors come at once.
 """
 
 import json
-import os
 import signal
-import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -25,7 +23,6 @@ from models.errors import ClientError
 
 if TYPE_CHECKING:
     from cluster.client import Cluster
-    from cluster.runtime import NodeFile
 
 __all__ = [
     "DONE",
@@ -38,7 +35,6 @@ __all__ = [
     "StoreOption",
     "age_in_words",
     "ended_undisturbed",
-    "listens",
     "node_for_command",
     "note",
     "open_input",
@@ -52,7 +48,6 @@ __all__ = [
 ]
 
 DONE, INVALID, ERROR = 0, 1, 2  # exit codes: valid or done, an invalid verdict, an error
-PROBE_PATIENCE = 2.0  # seconds
 
 StoreOption = Annotated[
     Path | None,
@@ -165,37 +160,12 @@ def running_node(settings: Settings) -> "Cluster | None":
     from cluster.runtime import NodeFile, NoNode
 
     try:
-        node = NodeFile.read(settings.store)
-        if _ended(node) or not listens(node.address):  # left by one that was killed; Ray would wait minutes for it
-            return None
+        NodeFile.read(settings.store)  # before ray is imported for nothing
         from cluster import Cluster
 
         return Cluster.connect(store=settings.store)
     except NoNode:
         return None
-
-
-def _ended(node: "NodeFile") -> bool:
-    """Whether the Ray of this node was embedded in a process that is gone; a session's name ends with its process."""
-    if not node.session.endswith(f"_{node.pid}"):
-        return False
-    try:
-        os.kill(node.pid, 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        pass
-    return False
-
-
-def listens(address: str) -> bool:
-    """Whether anything listens at host:port."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    try:
-        with socket.create_connection((host.strip("[]"), int(port)), PROBE_PATIENCE):
-            return True
-    except (OSError, ValueError):
-        return False
 
 
 @contextmanager

@@ -27,7 +27,6 @@ from cluster.cli_common import (
     StoreOption,
     age_in_words,
     ended_undisturbed,
-    listens,
     note,
     print_json,
     print_rows,
@@ -44,6 +43,7 @@ from cluster.cli_gateway import (
     RpcOption,
     rpc_gateway,
 )
+from cluster.reach import listens
 from cluster.settings import Settings
 from models.errors import NotReady, StoreError, StoreInUse
 from models.storage.storeinfo import StoreInfo

@@ -1,15 +1,37 @@
-"""`replay`: gives a verdict again from a dump alone, without a node, a store or Ray."""
+"""`replay` gives a verdict again from a dump alone, `verify` checks a whole store. Neither needs a node or Ray."""
 
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 from cluster.cli_check import print_verdict
-from cluster.cli_common import DONE, ERROR, INVALID, JsonOption, note, print_json, print_rows, time_in_words
+from cluster.cli_common import (
+    DONE,
+    ERROR,
+    INVALID,
+    ConfigOption,
+    JsonOption,
+    StoreOption,
+    note,
+    print_json,
+    print_rows,
+    settings_of,
+    stderr,
+    stdout,
+    time_in_words,
+)
+from models.errors import ClientError, StoreError
 
-__all__ = ["replay"]
+if TYPE_CHECKING:
+    from models.storage.verify import Finding, Verified
+
+__all__ = ["replay", "verify"]
 
 
 def replay(
@@ -55,3 +77,118 @@ def replay(
         )
         return ERROR
     return DONE if verdict.ok else INVALID
+
+
+@contextmanager
+def _bars() -> Iterator[Callable[[str, int, int], None]]:
+    """Shows how far each stage is, on a terminal only."""
+    console = stderr()
+    bars = Progress(
+        TextColumn("{task.description:<8}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn(), console=console,
+        transient=True,
+    )  # fmt: skip
+    tasks: dict[str, Any] = {}
+
+    def show(stage: str, done: int, total: int) -> None:
+        if not console.is_terminal:
+            return
+        bars.start()
+        if stage not in tasks:
+            tasks[stage] = bars.add_task(stage)
+        bars.update(tasks[stage], completed=done, total=max(total, 1))
+
+    try:
+        yield show
+    finally:
+        bars.stop()
+
+
+def verify(
+    expect: Annotated[
+        str | None,
+        typer.Option("--expect", metavar="HEX", help="The hash_serialized_3 that the coins must have."),
+    ] = None,
+    store: StoreOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Checks a whole store: every file against its checksums, the chain of headers, and every coin.
+
+    Names each file in which something is wrong and what to do; changes nothing, and works beside a running node. Exits
+    0 if all is well, 2 if not. A large store takes many minutes.
+    """
+    from models.storage.verify import Finding, Severity, Verified, verify_store
+    from models.storage.verify import Progress as Step
+
+    if expect is not None and (len(expect) != 64 or not set(expect.lower()) <= set("0123456789abcdef")):
+        raise ClientError(f"--expect {expect!r} must be a hash of 64 hex digits")
+    settings = settings_of(store=store, config=config)
+    findings: list[Finding] = []
+    verified: Verified | None = None
+    with _bars() as show:
+        for report in verify_store(settings.store):
+            if isinstance(report, Step):
+                show(report.stage, report.done, report.total)
+            elif isinstance(report, Verified):
+                verified = report
+            else:
+                findings.append(report)
+                if not as_json:
+                    _print_finding(report)
+    if verified is None:
+        raise StoreError(f"{settings.store} was not checked to its end")
+    utxo_hash = None if verified.utxo is None else verified.utxo.hash_serialized_3
+    if expect is not None and utxo_hash is not None and utxo_hash != expect.lower():
+        what = f"its coins hash to {utxo_hash}, not to {expect.lower()}"
+        findings.append(Finding(settings.store / "chainstate", what, "do not use it: make the store again"))
+        if not as_json:
+            _print_finding(findings[-1])
+    errors = sum(finding.severity is Severity.ERROR for finding in findings)
+    good = errors == 0 and verified.utxo is not None
+    _print_verified(verified, findings, good, as_json)
+    return DONE if good else ERROR
+
+
+def _print_finding(finding: "Finding") -> None:
+    style = "bold red" if finding.severity.value == "error" else "bold yellow"
+    stdout().print(Text.assemble((f"{finding.severity.value}: ", style), f"{finding.file}: {finding.what}"))
+    stdout().print(Text(f"    {finding.advice}", style="dim"))
+
+
+def _print_verified(verified: "Verified", findings: "list[Finding]", good: bool, as_json: bool) -> None:
+    from models.wire.hashes import to_display
+
+    tip = None if verified.best_block is None else to_display(verified.best_block)
+    utxo = verified.utxo
+    if as_json:
+        print_json(
+            {
+                "ok": good,
+                "findings": [
+                    {"file": str(f.file), "what": f.what, "advice": f.advice, "severity": f.severity.value}
+                    for f in findings
+                ],
+                "network": verified.network or None,
+                "tip": tip,
+                "height": verified.height,
+                "headers": verified.headers,
+                "blocks": verified.blocks,
+                "txouts": utxo and utxo.txouts,
+                "total_amount": utxo and utxo.total_amount,
+                "hash_serialized_3": utxo and utxo.hash_serialized_3,
+                "running": verified.running,
+            }
+        )
+        return
+    rows = [("store", "all is well" if good else "NOT to be used as it is")]
+    if tip is not None:
+        rows.append(("tip", tip))
+    if verified.height is not None:
+        rows.append(("height", str(verified.height)))
+    rows.append(("checked", f"{verified.headers:,} headers, {verified.blocks:,} recent blocks"))
+    if utxo is not None:
+        rows.append(("coins", f"{utxo.txouts:,}, {utxo.total_amount:,} satoshis"))
+        rows.append(("UTXO hash", utxo.hash_serialized_3))
+    else:
+        rows.append(("coins", "not read to their end, because of what is wrong above"))
+    print_rows(rows)

@@ -281,6 +281,8 @@ class Cluster:
         settings = load_settings(**({"store": store} if store is not None else {}))
         path = Path(settings.store).expanduser().resolve()
         node = NodeFile.read(path)
+        if address is None and node.ended:
+            raise NoNode(f"no node runs on {path} any more: start one with `txcollection up --store {path}`")
         owns_ray = ensure_ray(address or node.address)
         try:
             supervisor = ray.get_actor(SUPERVISOR, namespace=node.namespace)

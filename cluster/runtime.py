@@ -11,6 +11,7 @@ from typing import Any
 
 import ray
 
+from cluster.reach import listens, process_is_gone
 from models.errors import StoreError
 
 __all__ = ["NoNode", "NodeFile", "ensure_ray", "namespace_of"]
@@ -52,6 +53,13 @@ class NodeFile:
             raise NoNode(f"no node runs on {store}: start one with `txcollection up --store {store}`") from None
         except (OSError, ValueError, TypeError) as error:
             raise NoNode(f"{path} cannot be read ({error}): start the node again") from None
+
+    @property
+    def ended(self) -> bool:
+        """Whether this was left by a node that was killed: its embedded Ray ends with its process, whose id closes the
+        session's name; and nothing serves where nothing listens."""
+        embedded = self.session.endswith(f"_{self.pid}")
+        return embedded and process_is_gone(self.pid) or not listens(self.address)
 
     @staticmethod
     def remove(store: Path) -> None:

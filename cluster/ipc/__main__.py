@@ -45,7 +45,7 @@ def main() -> int:
             settings.max_collections_per_client,
             settings.supplied_bytes_per_client,
         )
-        node = join(settings.store, settings.now)
+        node = join(settings.store, settings.now, settings.heartbeat_ms / 1000)
         server = Server(node, settings.store, limits)
 
         def ready() -> None:

@@ -41,6 +41,7 @@ class Declaration:
         self._held = session.hold(self._close)
         self._supplied_bytes = 0
         self._closed = False
+        session.node.awake.touch(actor)
 
     @classmethod
     async def open(cls, session: Session, wtxids: list[bytes]) -> "Declaration":
@@ -177,7 +178,9 @@ class Declaration:
         return await self._ask("transactions")
 
     async def _ask(self, method: str, *args: Any) -> Any:
-        return await self._session.node.peers.ask_collection(self._actor, method, self._key, *args)
+        node = self._session.node
+        node.awake.touch(self._actor)
+        return await node.peers.ask_collection(self._actor, method, self._key, *args)
 
     def _check_alive(self) -> None:
         if self._closed:

@@ -14,6 +14,7 @@ import ray
 from actors.supervisor import SUPERVISOR
 from cluster.gateway.peers import Peers
 from cluster.ipc.assembly import Assembly
+from cluster.ipc.awake import Awake
 from cluster.ipc.speculation import Speculations
 from cluster.ipc.tips import TipWatch
 from cluster.ipc.turns import Turns
@@ -38,7 +39,11 @@ Submit = Callable[[bytes], Awaitable[tuple[str | None, str]]]
 class Node:
     """One node. `submit` takes solved blocks: by default they are connected to the store."""
 
-    def __init__(self, store: Path, supervisor: Any, directory: dict[str, Any], now: int | None = None):
+    def __init__(
+        self, store: Path, supervisor: Any, directory: dict[str, Any], now: int | None = None, heartbeat: float = 0.01
+    ):
+        """`heartbeat` in seconds, see `Awake`."""
+        self.awake = Awake(heartbeat)
         self.peers = Peers()
         self.peers.set_directory(directory)
         self.tips = TipWatch(store)
@@ -105,7 +110,7 @@ class Node:
         self.tips.close()
 
 
-def join(store: Path, now: int | None = None) -> Node:
+def join(store: Path, now: int | None = None, heartbeat: float = 0.01) -> Node:
     """The node that serves a store. Raises NoNode if none runs."""
     found = NodeFile.read(store)
     ensure_ray(found.address)
@@ -115,4 +120,4 @@ def join(store: Path, now: int | None = None) -> Node:
         directory = unwrap(answer)
     except (ValueError, ray.exceptions.RayError):
         raise NoNode(f"no node runs on {store} any more: start one with `txcollection up --store {store}`") from None
-    return Node(store, supervisor, directory, now)
+    return Node(store, supervisor, directory, now, heartbeat)

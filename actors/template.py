@@ -43,7 +43,7 @@ from models.messages import FlatCoin, FlatTip, pack_verdict, unwrap
 from models.storage.tipfile import TipReader
 from models.wire.block import BlockHeader, decode_block
 from models.wire.hashes import ZERO_HASH, from_display, to_display
-from models.wire.merkle import MerkleTree, merkle_root
+from models.wire.merkle import MerkleTree, merkle_root, witness_merkle_root
 from models.wire.transaction import decode_transaction
 
 __all__ = ["RESEND", "TemplateActor"]
@@ -454,7 +454,7 @@ class TemplateActor:
             draft.add(layout.segments[0])
             draft.begin(context.tip.version, context.script_flags)
             draft.scripts_good(np.flatnonzero(chosen["verified"]) + 1, chosen["flags"])
-        witness_root, _ = merkle_root([ZERO_HASH, *table.wtxids()])
+        witness_root = witness_merkle_root(table.wtxids())
         raw = dummy_coinbase(context, witness_root, int(chosen["fees"].sum())) if coinbase is None else coinbase
         header = self._template_header(context, now)
         steps = check_block_draft(draft, header, decode_transaction(raw), context, now, witness_root)

@@ -11,8 +11,7 @@ from models.consensus.params import ChainParams
 from models.consensus.pow import check_proof_of_work
 from models.storage.store import Store
 from models.wire.block import Block, BlockHeader, decode_block, serialize_block
-from models.wire.hashes import ZERO_HASH
-from models.wire.merkle import merkle_root
+from models.wire.merkle import merkle_root, witness_merkle_root
 from models.wire.transaction import Transaction, decode_transaction
 
 __all__ = ["BLOCK_SPACING", "START_TIME", "Miner", "build_block"]
@@ -24,7 +23,7 @@ BLOCK_SPACING = 600  # seconds
 def build_block(context: BlockContext, params: ChainParams, raws: list[bytes], time: int, fees: int = 0) -> Block:
     """A solved block on top of the context's tip; its coinbase claims the subsidy and `fees` (satoshis)."""
     transactions = [decode_transaction(raw) for raw in raws]
-    witness_root, _ = merkle_root([ZERO_HASH, *(tx.wtxid for tx in transactions)])
+    witness_root = witness_merkle_root(tx.wtxid for tx in transactions)
     coinbase = decode_transaction(dummy_coinbase(context, witness_root, fees))
     root, _ = merkle_root([coinbase.txid, *(tx.txid for tx in transactions)])
     bits = context.required_bits(time)

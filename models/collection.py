@@ -16,8 +16,7 @@ from models.consensus.layout import FROM_DATABASE, BlockLayout, Rewire, Segment
 from models.consensus.params import MAX_COLLECTION_TXS, MAX_INPUTS_PER_BLOCK
 from models.consensus.table import COINBASE, TxRecord, TxTable, starts_of
 from models.errors import ClientError, DecodeError, InternalError
-from models.wire.hashes import ZERO_HASH, from_display, to_display
-from models.wire.merkle import merkle_root
+from models.wire.hashes import from_display, to_display
 from models.wire.transaction import decode_transaction
 
 __all__ = ["COLLECTION_BUDGET", "PrefetchBatch", "TxCollection", "check_wtxids", "parse_wtxids"]
@@ -102,7 +101,6 @@ class TxCollection:
         self.script_flags: int | None = None
         self._position = {wtxid: i for i, wtxid in enumerate(self.wtxids)}
         self._known = np.zeros(len(self.wtxids), bool)
-        self._witness_root: bytes | None = None
         self._where = np.full((len(self.wtxids) + 1, 2), -1, np.int32)  # segment and index in it, by block position
         self._probe = False
         self._generation = 0
@@ -127,13 +125,6 @@ class TxCollection:
     def complete(self) -> bool:
         """Whether every transaction is known."""
         return bool(self._known.all())
-
-    @property
-    def witness_root(self) -> bytes:
-        """Root over the declared wtxids with a zero hash for the coinbase (BIP141), known before the transactions."""
-        if self._witness_root is None:
-            self._witness_root, _ = merkle_root([ZERO_HASH, *self.wtxids])
-        return self._witness_root
 
     def take_known(self, positions: np.ndarray, table: TxTable) -> Arrival:
         """Transactions that the mempool had when the collection was made; `positions` (from 0) ascend."""

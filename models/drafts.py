@@ -11,8 +11,7 @@ from models.consensus.draft import BlockDraft
 from models.consensus.layout import Rewire, Segment
 from models.consensus.table import TxTable
 from models.messages import unpack_batch
-from models.wire.hashes import ZERO_HASH
-from models.wire.merkle import MerkleTree, merkle_root
+from models.wire.merkle import MerkleTree, witness_merkle_root
 
 __all__ = ["DraftSlot", "Op"]
 
@@ -76,7 +75,7 @@ class DraftSlot:
     def witness_root(self) -> bytes:
         """Root over the declared wtxids with a zero hash for the coinbase (BIP141), worked out once."""
         if self._witness_root is None:
-            self._witness_root, _ = merkle_root([ZERO_HASH, *self._wtxids])
+            self._witness_root = witness_merkle_root(self._wtxids)
         return self._witness_root
 
     def get_ready(self, context: BlockContext | None) -> None:

@@ -19,7 +19,7 @@ from models.errors import DecodeError
 from models.script.verify import verify_batch
 from models.wire.block import BlockHeader
 from models.wire.hashes import ZERO_HASH, to_display
-from models.wire.merkle import merkle_root
+from models.wire.merkle import witness_merkle_root
 from models.wire.transaction import decode_transaction
 
 __all__ = ["Capture", "Dump", "replay"]
@@ -98,7 +98,7 @@ def replay(dump: Dump, threads: int = 1) -> Verdict:
     """
     context = dump.context
     draft = _draft_of(dump)
-    witness_root, _ = merkle_root([ZERO_HASH, *dump.wtxids])
+    witness_root = witness_merkle_root(dump.wtxids)
     time_ = context.template_time(dump.now)
     if time_ > LATEST_TIME:
         raise DecodeError(f"the block's time would be {time_}, which a header cannot hold")

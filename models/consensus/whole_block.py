@@ -17,7 +17,7 @@ from models.consensus.signet import check_signet_solution
 from models.consensus.table import TX_ROW, TxRecord, TxTable
 from models.wire.block import Block, serialize_block
 from models.wire.hashes import ZERO_HASH
-from models.wire.merkle import merkle_root
+from models.wire.merkle import merkle_root, witness_merkle_root
 from models.wire.transaction import decode_transaction
 
 __all__ = [
@@ -73,8 +73,7 @@ def check_whole_block(
 
 
 def _witness_root(block: Block) -> bytes:
-    root, _ = merkle_root([ZERO_HASH, *(tx.wtxid for tx in block.transactions[1:])])
-    return root
+    return witness_merkle_root(tx.wtxid for tx in block.transactions[1:])
 
 
 def _rows_2_to_4(block: Block, params: ChainParams, check_pow: bool, check_merkle: bool) -> Failure | None:

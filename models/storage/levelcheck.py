@@ -284,6 +284,10 @@ def read_state(directory: Path) -> LevelState:
     try:
         note = note_files(directory)
     except FileNotFoundError as error:
+        others = sorted(file.name for file in directory.glob("MANIFEST-*"))
+        if others:
+            named = Path(error.filename).name
+            raise StoreCorrupt(f"{current} is damaged: it names {named}, and here is {others[0]}") from None
         raise StoreCorrupt(f"{error.filename} is missing, and {current} names it") from None
     except StoreError as error:
         raise StoreCorrupt(str(error)) from None

@@ -24,7 +24,7 @@ from models.consensus.params import ChainParams
 from models.consensus.pow import block_work, target_from_compact
 from models.errors import DecodeError, SettingsError, StoreCorrupt, StoreError, TxCollectionError
 from models.storage.archive import BLOCK_MAGIC, PREFIX_SIZE, UNDO_MAGIC
-from models.storage.blockindex import FAILED_CHILD, FAILED_MASK
+from models.storage.blockindex import FAILED_CHILD, FAILED_MASK, HAVE_DATA, HAVE_UNDO
 from models.storage.checkpoint import checkpoint
 from models.storage.coinsdb import CoinsHasher, CoinsOwner, UtxoStats
 from models.storage.durable import TEMPORARY
@@ -45,6 +45,7 @@ AGAIN = "make the store again with `txcollection init`"
 BY_ITSELF = "the next start of the node puts it right"
 SCRATCH = ".verify-"  # and a process id: a directory in the store while coins are read
 STEP = 50_000  # headers, or coins, between two reports of progress
+KEEP_BLOCKS = 300  # bodies and undo data are kept of somewhat fewer
 KNOWN_STATUS = 0x1FF  # Core: BlockStatus, chain.h
 VALID_MASK, MOST_VALID = 7, 5
 
@@ -139,6 +140,7 @@ class _Verifier:
         yield from self._coins()
         yield from self._headers()
         yield from self._chain()
+        yield from self._connected()
         yield from self._archive()
         yield from self._mempool()
         i = None if self._best is None else self._at.get(self._best)
@@ -365,6 +367,18 @@ class _Verifier:
             i = int(self._records["parent"][i])
         return i == ancestor
 
+    def _connected(self) -> Iterator[Report]:
+        """A block whose undo data is here was connected here, or by the node, and its header's status says so."""
+        wanted = HAVE_DATA | HAVE_UNDO
+        for i in self._active[-KEEP_BLOCKS:]:
+            name = to_display(self._records["hash"][i].tobytes())
+            status = int(self._records["status"][i])
+            if status & VALID_MASK == MOST_VALID and status & wanted == wanted:
+                continue
+            if (self._path / "index" / "undo" / f"{name}.undo").is_file():
+                file = self._path / "index" / "headers.bin"
+                yield self._record_fault(file, i, "its status is not that of a block that was connected")
+
     # Bodies and undo data ---------------------------------------------------------------------------------------
 
     def _archive(self) -> Iterator[Report]:
@@ -405,9 +419,15 @@ class _Verifier:
 
     def _on_body(self, name: str) -> str:
         i = self._record_of(name)
-        if i is not None and i in set(self._active[-300:]):
+        if i is not None and self._is_active(i):
             return f"a reorganisation cannot go below height {int(self._records['height'][i])}: {AGAIN}"
         return "remove it: it belongs to no block of the active chain that is still needed"
+
+    def _is_active(self, i: int | None) -> bool:
+        if i is None:
+            return False
+        height = int(self._records["height"][i])
+        return height < len(self._active) and self._active[height] == i
 
     def _record_of(self, name: str) -> int | None:
         try:
@@ -427,7 +447,8 @@ class _Verifier:
         if i is None and len(self._records) and not self._running:
             raise StoreCorrupt("its header is not in the index")
         count = 0 if i is None else int(self._records["n_tx"][i])
-        if count and count != len(block.transactions):
+        unknown = count == 0 and not self._is_active(i)  # as after a crash between the body and its header's counts
+        if i is not None and not unknown and count != len(block.transactions):
             raise StoreCorrupt(f"it has {len(block.transactions)} transactions, the header index says {count}")
         return block
 

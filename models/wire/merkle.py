@@ -2,9 +2,10 @@
 late leaves: when a template's last transaction arrives, thirteen hashes bring the root up to date instead of 5,900.
 """
 
+from collections.abc import Iterable
 from hashlib import sha256
 
-__all__ = ["MerkleTree", "merkle_root", "path_root"]
+__all__ = ["MerkleTree", "merkle_root", "path_root", "witness_merkle_root"]
 
 _PLACEHOLDER = bytes(32)
 
@@ -32,6 +33,12 @@ def merkle_root(leaves: list[bytes]) -> tuple[bytes, bool]:
             pairs.append(level[-1] + level[-1])
         level = [sha256(sha256(pair).digest()).digest() for pair in pairs]
     return level[0], mutated
+
+
+def witness_merkle_root(wtxids: Iterable[bytes]) -> bytes:
+    """Root over the wtxids of all transactions but the coinbase, whose leaf is zero (BIP141). 32 bytes."""
+    root, _ = merkle_root([_PLACEHOLDER, *wtxids])
+    return root
 
 
 def path_root(leaf: bytes, path: list[bytes]) -> bytes:

@@ -32,6 +32,7 @@ from models.storage.mempooldat import read_mempool
 from models.storage.store import Store
 from models.wire.block import BlockHeader, decode_block
 from models.wire.hashes import from_display
+from models.wire.merkle import witness_merkle_root
 from models.wire.transaction import decode_transaction
 from tests.models.consensus.pieces import judge_in_pieces
 from tests.models.consensus.replay import ReplayChain
@@ -328,7 +329,7 @@ def test_recorded_collections(
             decode_transaction(bytes.fromhex(flow["coinbase"])),
             context,
             node.now,
-            collection.witness_root,
+            witness_merkle_root(collection.wtxids),
             inline_scripts=mode == "verdict_inline",
         )
         answer, debug = answer_of(drive(steps, node.read, verify_batch))

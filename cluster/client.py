@@ -6,6 +6,7 @@ import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
 from itertools import accumulate, pairwise
 from pathlib import Path
 from types import TracebackType
@@ -73,6 +74,15 @@ class Template:
     def __repr__(self) -> str:
         return f"<Template on {to_display(self.header[4:36])} fees={self.fees} sat>"
 
+    def _repr_html_(self) -> str:
+        rows = [
+            ("on block", f"<code>{to_display(self.header[4:36])}</code>"),
+            ("fees", f"{self.fees:,} sat"),
+            ("coinbase merkle path", f"{len(self.coinbase_merkle_path)} hashes"),
+            ("time", f"{self.min_time} to {self.max_time}"),
+        ]
+        return _html_table(rows)
+
 
 @dataclass(frozen=True)
 class AssembledTemplate:
@@ -107,6 +117,10 @@ class AssembledTemplate:
         root = path_root(decode_transaction(coinbase).txid, self.coinbase_merkle_path)
         header = BlockHeader(version, made.prev_hash, root, time, made.bits, nonce)
         return serialize_block(header, [coinbase, *self.transactions])
+
+    def __repr__(self) -> str:
+        tip = to_display(self.header[4:36])
+        return f"<AssembledTemplate on {tip} of {len(self.transactions)} transactions, fees={self.fees} sat>"
 
 
 class Collection:
@@ -200,8 +214,13 @@ class Collection:
             ("scripts", f"{stats['scripts_verified']:,} transactions verified"),
             ("memory", f"{stats['bytes']:,} of {stats['budget']:,} bytes ({share:.1f} %)"),
         ]
-        cells = "".join(f"<tr><td><b>{name}</b></td><td>{value}</td></tr>" for name, value in rows)
-        return f"<table>{cells}</table>"
+        return _html_table(rows)
+
+
+def _html_table(rows: Sequence[tuple[str, str]]) -> str:
+    """Names and values, for a notebook. The values are HTML."""
+    cells = "".join(f"<tr><td><b>{name}</b></td><td>{value}</td></tr>" for name, value in rows)
+    return f"<table>{cells}</table>"
 
 
 def _hash(value: str | bytes, what: str) -> bytes:
@@ -515,6 +534,19 @@ class Cluster:
             return f"<Cluster on {self.store}, closed>"
         tip = self.tip()
         return f"<Cluster on {self.store}, height {tip.height}, tip {to_display(tip.hash)}>"
+
+    def _repr_html_(self) -> str:
+        if self._closed:
+            return f"<b>Node</b> on <code>{escape(str(self.store))}</code> (closed)"
+        tip = self.tip()
+        counts = {kind: len(found) for kind, found in self._directory.items() if isinstance(found, list) and found}
+        rows = [
+            ("store", f"<code>{escape(str(self.store))}</code>"),
+            ("height", f"{tip.height:,}"),
+            ("tip", f"<code>{to_display(tip.hash)}</code>"),
+            ("actors", ", ".join(f"{count} {kind}" for kind, count in counts.items())),
+        ]
+        return _html_table(rows)
 
 
 def _vout(n: int) -> bytes:

@@ -1,4 +1,4 @@
-"""The notebooks run from the first cell to the last, as they are in the repository, with parameters that make them short."""
+"""The notebooks run from the first cell to the last as they are kept, with parameters that make them short."""
 
 import os
 from importlib.util import find_spec

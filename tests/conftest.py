@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import cluster  # noqa: F401  # it sets Ray's environment, which must come before any import of Ray
+
 pytest_plugins = ["tests.nodes", "tests.actors.small_chain"]
 
 DATA = Path(__file__).parent / "data"

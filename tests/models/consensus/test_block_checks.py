@@ -284,7 +284,10 @@ def test_witness_commitments(
     rows = rows_of(2)
     rows["flags"][0] |= HAS_WITNESS if witness else 0
     rows["flags"][1] |= HAS_WITNESS if spends_have_witness else 0
-    assert line(check_transactions_in_context(rows, coinbase, HEADER, CONTEXT, ROOT)) == expected
+    failure = check_transactions_in_context(rows, coinbase, HEADER, CONTEXT, ROOT)
+    assert line(failure) == expected
+    if failure and expected != UNEXPECTED:
+        assert failure.position == 0
 
 
 def test_before_segwit_a_commitment_means_nothing() -> None:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
 if "ray" not in sys.modules and (Path.home() / ".ray" / "auth_token").is_file():
-    # Joining a Ray by its address takes the token of this user, which Ray looks for by itself only elsewhere. A Ray that
-    # was imported before has made up its mind, and one of its own that it starts would ask for what it does not send.
+    # Joining a Ray by its address takes the token of this user, which Ray looks for by itself only elsewhere. Where Ray
+    # was imported before, it is too late: one that it starts would ask for a token that it does not send.
     os.environ.setdefault("RAY_AUTH_MODE", "token")
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ TINY = {
     "NOTEBOOK_SAMPLES": "1",
     "NOTEBOOK_TRIPS": "0 5",
     "NOTEBOOK_WORKERS": "1",
-    "NOTEBOOK_THREADS": "2 4",
+    "NOTEBOOK_THREADS": "2",
     "NOTEBOOK_BATCHES": "16 0",
 }
 

@@ -1,5 +1,9 @@
-"""What store.json says: which network the store is of, with its switches, where it came from, and its epoch."""
+"""What store.json says: which network the store is of, with its switches, where it came from, and its epoch.
 
+Switches decide over verdicts, so the file has a checksum over its fields; one without it (written by hand) is taken.
+"""
+
+import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,10 +36,14 @@ class StoreInfo:
         challenge = None if self.signet_challenge is None else bytes.fromhex(self.signet_challenge)
         return get_params(self.network, self.activation_heights or None, self.bip94, challenge)
 
+    def serialize(self) -> bytes:
+        """The bytes of store.json."""
+        fields = {name: getattr(self, name) for name in self.__slots__}
+        return json.dumps({**fields, "checksum": _checksum(fields)}, indent=2).encode() + b"\n"
+
     def save(self, store: Path) -> None:
         """Replaces store.json; on disk when it returns."""
-        fields = {name: getattr(self, name) for name in self.__slots__}
-        write_atomic(store / INFO_FILE, json.dumps(fields, indent=2).encode() + b"\n", place="store.info")
+        write_atomic(store / INFO_FILE, self.serialize(), place="store.info")
 
     @classmethod
     def load(cls, store: Path) -> "StoreInfo":
@@ -45,13 +53,21 @@ class StoreInfo:
         try:
             fields = json.loads(file.read_bytes())
             schema = fields["schema"]
+            checksum = fields.pop("checksum", None)
         except FileNotFoundError:
             raise StoreError(f"no store in {store}: make one with `txcollection init`") from None
-        except (OSError, ValueError, TypeError, KeyError) as error:
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise StoreCorrupt(f"{file} cannot be read: {error}") from error
+        if checksum is not None and checksum != _checksum(fields):
+            raise StoreCorrupt(f"{file} is damaged: its checksum is wrong")
         if schema != SCHEMA_VERSION:
             raise StoreError(f"{store} has schema version {schema}, this program has {SCHEMA_VERSION}: make it again")
         try:
             return cls(**fields)
         except TypeError as error:
             raise StoreCorrupt(f"{file} cannot be read: {error}") from error
+
+
+def _checksum(fields: dict[str, Any]) -> str:
+    """SHA-256 of the fields in one form, whatever the file's layout."""
+    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()

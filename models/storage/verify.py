@@ -158,6 +158,8 @@ class _Verifier:
                 raise StoreCorrupt(f"{file} holds values that make no sense")
             self._network = str(info.network)
             self._params = info.params()
+            if not self._running and file.read_bytes() != info.serialize():
+                raise StoreCorrupt("it is not as this program writes it")
         except (StoreError, SettingsError, TypeError, ValueError, AttributeError) as error:
             yield Finding(file, _without(file, error), f"put back a copy of it, or {AGAIN}")
 
@@ -352,9 +354,16 @@ class _Verifier:
         if best is not None and tip != best:
             if self._running and self._descends(max(tip, best), min(tip, best)):
                 return  # the tip moved between two looks
-            shown = to_display(records["hash"][tip].tobytes())
-            what = f"it ends with block {shown}, and the coins are those of {to_display(self._best or ZERO_HASH)}"
-            yield Finding(file, what, BY_ITSELF)
+            names = f"{to_display(self._best or ZERO_HASH)}", to_display(records["hash"][tip].tobytes())
+            if self._descends(tip, best):  # coins are on disk before the active chain is written
+                lost = f"its end is lost: the coins are those of block {names[0]}, and those of {names[1]} were there"
+                yield Finding(self._last_log(), lost, f"{BY_ITSELF}: it connects the blocks above once more")
+            else:
+                yield Finding(file, f"it ends with block {names[1]}, and the coins are those of {names[0]}", BY_ITSELF)
+
+    def _last_log(self) -> Path:
+        directory = self._path / "chainstate"
+        return directory / max(log_names(directory), default="")
 
     def _is_chain(self, active: np.ndarray) -> bool:
         if not len(active) or int(active.max()) >= len(self._records):

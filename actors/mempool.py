@@ -132,6 +132,12 @@ class MempoolActor:
         return columns
 
     @answers
+    async def verified(self, wtxids: bytes, flags: int) -> np.ndarray:
+        """Which of joined 32-byte wtxids have scripts that are known to pass under these flags, one bool each."""
+        split = [wtxids[at : at + 32] for at in range(0, len(wtxids), 32)]
+        return np.array(self._scripts.knows(split, flags), bool)
+
+    @answers
     async def transactions(self, ids: list[bytes], by_wtxid: bool) -> list[bytes | None]:
         """Raw transactions by txid or wtxid; None for what is not here."""
         entries = [self._pool.get(i) if by_wtxid else self._pool.by_txid(i) for i in ids]

@@ -34,14 +34,14 @@ from models.consensus.layout import BlockLayout
 from models.consensus.params import MAX_FUTURE_BLOCK_TIME, ChainParams, get_params
 from models.consensus.table import TxTable
 from models.consensus.verdict import Kind, Verdict
-from models.consensus.whole_block import check_whole_block
+from models.consensus.whole_block import VerifiedScripts, check_whole_block
 from models.drafts import DraftSlot, Op
 from models.dump import Capture
 from models.dumpfile import DumpDirectory
 from models.errors import Busy, StaleView, TxCollectionError
 from models.messages import FlatCoin, FlatTip, pack_verdict, unwrap
 from models.storage.tipfile import TipReader
-from models.wire.block import BlockHeader, decode_block
+from models.wire.block import Block, BlockHeader, decode_block
 from models.wire.hashes import ZERO_HASH, from_display, to_display
 from models.wire.merkle import MerkleTree, merkle_root, witness_merkle_root
 from models.wire.transaction import decode_transaction
@@ -332,13 +332,28 @@ class TemplateActor:
         params = await self._chain_params()
         inline = (mode or self._settings["script_mode"]) == "inline"
 
+        verified = await self._verified_scripts(block)
+
         def steps(context: BlockContext) -> Steps:
-            return check_whole_block(block, context, params, self._now(now), check_pow, check_merkle_root, inline)
+            return check_whole_block(
+                block, context, params, self._now(now), check_pow, check_merkle_root, inline, verified
+            )
 
         aside = len(raw) > LONG_BLOCK
         verdict = await self._deadline(self._check_on_tip(steps, block.header.prev_hash, aside))
         self._count(verdict)
         return pack_verdict(verdict)
+
+    async def _verified_scripts(self, block: Block) -> VerifiedScripts | None:
+        """What the mempool knows of the block's scripts, as Core's script cache does; None if it cannot be asked."""
+        wtxids = [tx.wtxid for tx in block.transactions[1:]]
+        if not wtxids:
+            return None
+        try:
+            flags = (await self._context_of(self._tips.read())).script_flags
+            return VerifiedScripts(await self._mempool.call("verified", b"".join(wtxids), flags), flags)
+        except (TxCollectionError, RayError):
+            return None
 
     @answers
     async def check_declared(

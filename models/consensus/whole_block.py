@@ -2,6 +2,8 @@
 declaration that came in piece by piece (Core: `TestBlockValidity`, `CheckBlock`).
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from models.consensus import reasons as r
@@ -21,12 +23,20 @@ from models.wire.merkle import merkle_root, witness_merkle_root
 from models.wire.transaction import decode_transaction
 
 __all__ = [
+    "VerifiedScripts",
     "check_before_context",
     "check_in_context_of_parent",
     "check_whole_block",
     "draft_of_block",
     "with_reserved_value",
 ]
+
+
+class VerifiedScripts(NamedTuple):
+    """Which transactions after the coinbase have scripts that all pass under these flags (one bool for each)."""
+
+    passed: np.ndarray
+    flags: int
 
 
 def draft_of_block(block: Block) -> BlockDraft:
@@ -48,8 +58,12 @@ def check_whole_block(
     check_pow: bool = False,
     check_merkle: bool = True,
     inline_scripts: bool = False,
+    verified: VerifiedScripts | None = None,
 ) -> Steps:
-    """Rows 1 to 23 of SPEC 2.1 in their order; `now` in Unix seconds. See `check_block_draft` for how it is driven."""
+    """Rows 1 to 23 of SPEC 2.1 in their order; `now` in Unix seconds. See `check_block_draft` for how it is driven.
+
+    `verified` tells of scripts that are known to pass and need not run again.
+    """
 
     def before(_: np.ndarray) -> Failure | None:
         return _rows_2_to_4(block, params, check_pow, check_merkle)
@@ -59,6 +73,9 @@ def check_whole_block(
         prevhash = Failure.of(r.NOT_BEST_PREVBLK) if block.header.prev_hash != context.tip.hash else None
         return BlockJudgement(prevhash or before(rows) or check_block(rows), rows)
     draft = draft_of_block(block)
+    if verified is not None:
+        draft.begin(context.tip.version, context.script_flags)
+        draft.scripts_good(np.flatnonzero(verified.passed) + 1, verified.flags)
     judgement = yield from check_block_draft(
         draft,
         block.header,

@@ -113,11 +113,14 @@ class Node:
 def join(store: Path, now: int | None = None, heartbeat: float = 0.01) -> Node:
     """The node that serves a store. Raises NoNode if none runs."""
     found = NodeFile.read(store)
+    gone = NoNode(f"no node runs on {store} any more: start one with `txcollection up --store {store}`")
+    if found.ended:
+        raise gone
     ensure_ray(found.address)
     try:
         supervisor = ray.get_actor(SUPERVISOR, namespace=found.namespace)
         answer: Any = ray.get(supervisor.directory.remote(), timeout=ANSWER_TIMEOUT)
         directory = unwrap(answer)
     except (ValueError, ray.exceptions.RayError):
-        raise NoNode(f"no node runs on {store} any more: start one with `txcollection up --store {store}`") from None
+        raise gone from None
     return Node(store, supervisor, directory, now, heartbeat)

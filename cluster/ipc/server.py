@@ -160,12 +160,12 @@ class Server:
         while True:
             await asyncio.sleep(LOOK_EVERY)
             try:
-                NodeFile.read(self._store)
+                found = NodeFile.read(self._store)
                 async with asyncio.timeout(NODE_PATIENCE):
                     await self._node.ping()
                 answered = loop.time()
             except NoNode:
                 return self._finish(f"the node on {self._store} has ended")
             except (ray.exceptions.RayError, TimeoutError):
-                if loop.time() - answered > NODE_PATIENCE:
+                if loop.time() - answered > NODE_PATIENCE or found.ended:
                     return self._finish(f"the node on {self._store} does not answer any more")

@@ -79,7 +79,7 @@ class Template:
             ("on block", f"<code>{to_display(self.header[4:36])}</code>"),
             ("fees", f"{self.fees:,} sat"),
             ("coinbase merkle path", f"{len(self.coinbase_merkle_path)} hashes"),
-            ("time", f"{self.min_time} to {self.max_time}"),
+            ("block time, Unix seconds", f"{self.min_time} to {self.max_time}"),
         ]
         return _html_table(rows)
 

@@ -778,7 +778,7 @@ class Account(RuleBasedStateMachine):
 
 
 TestAccount = Account.TestCase
-TestAccount.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestAccount.settings = settings(max_examples=60, stateful_step_count=25)
 
 
 def test_records_are_kept_as_they_were_supplied() -> None:

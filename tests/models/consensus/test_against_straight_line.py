@@ -7,7 +7,7 @@ import random
 from collections import Counter
 
 import pytest
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from models.coins.coin import Coin
@@ -221,7 +221,7 @@ def compare(seed: int, witnesses: bool) -> Counter[str]:
     return seen
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150)
 @given(st.integers(0, 2**32), st.booleans())
 def test_random_blocks(seed: int, witnesses: bool) -> None:
     for outcome in compare(seed, witnesses):

@@ -90,7 +90,7 @@ def check(transactions: list[Transaction], rng: random.Random) -> None:
             assert then.tolist() == segment.source.tolist()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.randoms(use_true_random=False), st.integers(1, 12))
 def test_small_blocks_in_any_order(rng: random.Random, count: int) -> None:
     check(random_block(rng, count, 3), rng)

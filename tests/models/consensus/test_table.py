@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from models.consensus import reasons as r
@@ -62,7 +62,6 @@ def check_table(table: TxTable, transactions: list[Transaction]) -> None:
         assert inputs == t.prevouts
 
 
-@settings(deadline=None)
 @given(st.lists(TRANSACTIONS, max_size=6))
 def test_a_table_holds_its_transactions(transactions: list[Transaction]) -> None:
     records = [TxRecord.of(t) for t in transactions]
@@ -78,7 +77,6 @@ def test_a_table_holds_its_transactions(transactions: list[Transaction]) -> None
             record.output(record.n_out)
 
 
-@settings(deadline=None)
 @given(st.lists(TRANSACTIONS, max_size=4))
 def test_a_table_goes_through_a_message(transactions: list[Transaction]) -> None:
     columns = {name: array.copy() for name, array in TxTable.from_transactions(transactions).to_columns().items()}

@@ -24,7 +24,7 @@ from models.consensus.connect import RESULT_ROW, evaluate
 from models.consensus.context import BlockContext, TipVersion
 from models.consensus.layout import FROM_DATABASE, SPENT_BEFORE, Rewire, Segment, spends_of
 from models.consensus.table import COINBASE, TX_ROW, TxRecord, TxTable
-from models.errors import InternalError
+from models.errors import InternalError, StaleView
 
 __all__ = ["PROBE_ABSENT", "PROBE_PRESENT", "PROBE_UNKNOWN", "BlockDraft"]
 
@@ -186,10 +186,20 @@ class BlockDraft:
         return np.flatnonzero(self.filled[1:] & (self.scripts[1:] == SCRIPT_UNKNOWN)) + 1
 
     def script_jobs(self, positions: np.ndarray) -> Iterator[tuple[bytes, list[tuple[int, bytes]]]]:
-        """`script_job` of many positions, made as they are asked for."""
+        """`script_job` of many positions, made as they are asked for.
+
+        The iterator raises StaleView if the draft is told of another tip before the last one is made.
+        """
+        return self._script_jobs(positions, self.version)
+
+    def _script_jobs(
+        self, positions: np.ndarray, version: TipVersion | None
+    ) -> Iterator[tuple[bytes, list[tuple[int, bytes]]]]:
         numbers = self._where[positions, 0]
         outputs: dict[int, tuple[list[tuple[int, bytes]], list[int]]] = {}
         for position, number in zip(positions.tolist(), numbers.tolist(), strict=True):
+            if self.version != version:
+                raise StaleView("the tip moved while the scripts of a block were made ready")
             if number not in outputs:
                 if np.count_nonzero(numbers == number) < MANY_JOBS:
                     yield self.script_job(position)

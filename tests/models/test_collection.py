@@ -531,6 +531,23 @@ def test_scripts_are_given_out_once_when_all_their_coins_are_here() -> None:
     assert collection.script_jobs(0) == []
 
 
+def test_many_jobs_of_a_segment_hold_what_their_transactions_spend() -> None:
+    """From 64 on, a segment's coins are unpacked together; children of the same segment still find their parents."""
+    spends = [raw_tx(outpoint(i), outpoint(1000 + i)) for i in range(100)]
+    raws = [*spends, child_of(spends[3], spends[99])]
+    collection = declare(raws, known=range(101))
+    collection.start(TIP, probe=False)
+    coins = {outpoint(i): Coin(i, 1, False, b"\x51" * (i % 40)) for i in [*range(100), *range(1000, 1100)]}
+    for batch in drain(collection):
+        collection.take_batch(batch, CoinBatch.of_coins([coins[o] for o in batch.outpoints]), TIP)
+    jobs = collection.script_jobs(0)
+    assert [position for position, _ in jobs] == [*range(1, 102)]
+    for i, (_, (raw, spent)) in enumerate(jobs[:100]):
+        assert raw == raws[i]
+        assert spent == [(c.value, c.script) for c in (coins[outpoint(i)], coins[outpoint(1000 + i)])]
+    assert jobs[100] == (101, (raws[100], [(1, b"\x51"), (1, b"\x51")]))
+
+
 def test_a_job_holds_what_the_transaction_spends() -> None:
     parent = raw_tx(outpoint(1), outputs=2)
     child = child_of(parent, vout=1)

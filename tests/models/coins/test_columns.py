@@ -260,6 +260,17 @@ def test_a_spent_output_is_expanded_for_verification() -> None:
     assert [columns.spent_output(i) for i in range(len(scripts))] == list(enumerate(scripts))
 
 
+def test_spent_outputs_all_at_once_are_those_one_by_one() -> None:
+    scripts = [P2PKH, P2SH, COMPRESSED, UNCOMPRESSED, P2TR, b"", b"\x51" * 300]
+    columns = CoinColumns(2 * len(scripts))
+    batch = decode_batch(stored([Coin(i, 1, False, script) for i, script in enumerate(scripts)]), bytes(8))
+    columns.put(np.arange(1, 2 * len(scripts), 2), batch)
+    columns.put(np.array([0]), CoinBatch.of_coins([None]))
+    together = columns.spent_outputs()  # also where nothing was observed, or an absence
+    assert len(together) == 2 * len(scripts)
+    assert together[1::2] == list(enumerate(scripts))
+
+
 def test_a_key_that_is_no_point_leaves_an_empty_script() -> None:
     """Types 4 and 5 hold an x coordinate; 5 is on no point of secp256k1 (y^2 = 132 has no root)."""
     record = write_varint(2) + write_varint(1) + write_varint(4) + (5).to_bytes(32, "big")

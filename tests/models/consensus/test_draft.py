@@ -233,6 +233,27 @@ def test_a_tip_that_moves_while_coins_are_read_makes_the_check_stale(when: str) 
     assert told.judge() is None
 
 
+@pytest.mark.parametrize("count", [2, 70])
+def test_a_tip_that_moves_while_scripts_are_made_ready_makes_the_check_stale(count: int) -> None:
+    """Jobs are made while earlier ones run; by then the coins may be gone."""
+    chain = empty_chain(HEIGHT - 1)
+    told = Told(chain, [spend(put_coin(chain, n)) for n in range(count)])
+    for moved_after in (0, 1):
+        steps = told.steps()
+        wanted = next(steps)
+        assert isinstance(wanted, CoinsWanted)
+        wanted = steps.send(CoinBatch.of_coins(chain.read(wanted.outpoints)))
+        assert isinstance(wanted, ScriptsWanted)
+        for _ in range(moved_after):
+            next(wanted.jobs)
+        told.draft.forget_coins()
+        with pytest.raises(StaleView, match="the tip moved"):
+            next(wanted.jobs)
+        with pytest.raises(StaleView, match="the tip moved"):
+            steps.send([-1] * count)
+    assert told.judge() is None
+
+
 def test_an_answer_of_another_length_is_an_error_of_ours() -> None:
     chain = empty_chain(HEIGHT - 1)
     told = Told(chain, [spend(put_coin(chain, 1))])

@@ -72,11 +72,16 @@ def _blocks(fixture: Fixture) -> list[bytes]:
 
 
 def run_peer(
-    fixture: Fixture, directory: Path, bitcoind: Path | None, samples: int, progress: Progress | None = None
+    fixture: Fixture,
+    directory: Path,
+    bitcoind: Path | None,
+    samples: int,
+    progress: Progress | None = None,
+    **overrides: Any,
 ) -> PeerRuns:
     """Both, `samples` times, in turn. Core is started anew for every first time: a proposal leaves its scripts cached.
 
-    Raises BenchError for a fixture with coins that no block made.
+    `overrides` are settings of our nodes. Raises BenchError for a fixture with coins that no block made.
     """
     if fixture.manifest["filler"]:
         raise BenchError("a peer needs a chain of whole blocks: use the small fixture")
@@ -85,13 +90,13 @@ def run_peer(
     with working_directory(directory) as work:
         if bitcoind is None:
             runs.why_empty = NO_BITCOIND
-            with running_nodes(fixture, work, SETTINGS) as nodes:
+            with running_nodes(fixture, work, SETTINGS, **overrides) as nodes:
                 _our_samples(nodes, fixture, runs, samples, show)
             return runs
         with core_node(bitcoind, work / "core", fixture.now) as core:
             runs.core_version = core.version()
             _feed(core, fixture, show)
-            with running_nodes(fixture, work, SETTINGS) as nodes:
+            with running_nodes(fixture, work, SETTINGS, **overrides) as nodes:
                 _our_samples(nodes, fixture, runs, samples, show, core)
     return runs
 

@@ -110,6 +110,7 @@ def follow(
     help: another network, a wrong password, blocks that the node has deleted, a best chain that is invalid.
     """
     from cluster.follow import Pace
+    from cluster.followed import Followed
     from cluster.node_rpc import Login
     from models.storage.storeinfo import StoreInfo
 
@@ -117,7 +118,11 @@ def follow(
     settings = settings_of(store=store, config=config)
     StoreInfo.load(settings.store)
     pace = Pace(poll=poll, audit=audit)
-    return _run(settings, node, login, zmq or [], pace, once, as_json)
+    Followed.of_options(node, cookie, user, password_file).save(settings.store)  # who has a block for the node finds it
+    try:
+        return _run(settings, node, login, zmq or [], pace, once, as_json)
+    finally:
+        Followed.forget(settings.store)
 
 
 def _run(settings: Settings, url: str, login: "Login", zmq: list[str], pace: "Pace", once: bool, as_json: bool) -> int:

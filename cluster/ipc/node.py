@@ -5,7 +5,6 @@ It joins the node's Ray as one more client and holds nothing that another proces
 
 import os
 import time
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from actors.supervisor import SUPERVISOR
 from cluster.gateway.peers import Peers
 from cluster.ipc.assembly import Assembly
 from cluster.ipc.awake import Awake
+from cluster.ipc.solutions import Solutions, Submit
 from cluster.ipc.speculation import Speculations
 from cluster.ipc.tips import TipWatch
 from cluster.ipc.turns import Turns
@@ -26,18 +26,15 @@ from models.messages import unwrap
 from models.storage.storeinfo import StoreInfo
 from models.wire.block import BlockHeader
 
-__all__ = ["Node", "Submit", "join"]
+__all__ = ["Node", "join"]
 
 ANSWER_TIMEOUT = 60.0  # seconds for the node to answer when it is joined
 HEAVY_CALLS = max(2, min(os.cpu_count() or 2, 8))  # validations and templates side by side, see `Turns`
 MAX_TIP_AGE = 24 * 3600  # seconds (Core: DEFAULT_MAX_TIP_AGE)
 
-#: Submits a solved block: Core's reason and debug text, no reason for one that was accepted and is new.
-Submit = Callable[[bytes], Awaitable[tuple[str | None, str]]]
-
 
 class Node:
-    """One node. `submit` takes solved blocks: by default they are connected to the store."""
+    """One node. `submit` takes solved blocks."""
 
     def __init__(
         self, store: Path, supervisor: Any, directory: dict[str, Any], now: int | None = None, heartbeat: float = 0.01
@@ -51,7 +48,8 @@ class Node:
         self.assembly = Assembly(self)
         self.speculations = Speculations()
         self.params: ChainParams = StoreInfo.load(store).params()
-        self.submit: Submit = self._submit_to_store
+        self.solutions = Solutions(store, self._submit_to_store)
+        self.submit: Submit = self.solutions.submit
         self._supervisor = supervisor
         self._now = now
         self._context: BlockContext | None = None
@@ -105,9 +103,10 @@ class Node:
         """A packed verdict on a block of our own; StaleView if the tip moves meanwhile."""
         return await self.peers.ask("template", "assemble", None, self._now, reserved_weight, reserved_sigops)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Leaves the node as it is."""
         self.tips.close()
+        await self.solutions.close()
 
 
 def join(store: Path, now: int | None = None, heartbeat: float = 0.01) -> Node:

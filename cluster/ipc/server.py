@@ -121,7 +121,7 @@ class Server:
                 task.cancel()
             for session in list(self._sessions):
                 self._disconnected(session)
-            self._node.close()
+            await self._node.close()
         return self._why
 
     async def _connected(self, stream: Any) -> None:

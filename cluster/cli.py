@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
-__all__ = ["main", "obey_termination"]
+__all__ = ["kill_children", "main", "obey_termination"]
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
 TERMINATED = 143  # 128 + SIGTERM
@@ -59,6 +59,19 @@ def _children() -> list[int]:
         if int(parent) == os.getpid() and state != "Z":
             found.append(int(stat.parent.name))
     return found
+
+
+def kill_children() -> None:
+    """Ends every process below this one at once; grandchildren come up as their parents end."""
+    while children := _children():
+        for pid in children:
+            os.kill(pid, signal.SIGKILL)
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            pass
+        time.sleep(0.02)
 
 
 def _end_ray() -> None:

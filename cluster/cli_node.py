@@ -200,6 +200,7 @@ def up(
         with _only_up_of(settings.store):
             choose = address is None and settings.address == "local" and "TXC_ADDRESS" not in os.environ
             with ended_undisturbed(_start(settings, choose)) as node:
+                from cluster.head import restarted_when_ray_dies
                 from cluster.ipc.process import ipc_process
 
                 with (
@@ -208,7 +209,8 @@ def up(
                 ):
                     listening = {"ipc": str(ipc) if ipc else None, "rpc": gateway.url if gateway else None}
                     _announce(node, settings, as_json, ready_fd, listening)
-                    _serve(node, settings.store, server)
+                    with restarted_when_ray_dies(note):
+                        _serve(node, settings.store, server)
     except SystemExit:  # SIGTERM: `down` asked for it
         pass
     return DONE

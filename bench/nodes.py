@@ -4,6 +4,7 @@ are hard links. Here they are made cold before a sample, and their counters are 
 
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -188,10 +189,10 @@ def working_directory(directory: Path) -> Iterator[Path]:
     """A directory below `directory` for the copies of this run; what killed runs left is removed."""
     prefix = ".run-"
     for left in directory.glob(f"{prefix}*"):
-        if not _is_running(left.name.removeprefix(prefix)):
+        if not _is_running(left.name.removeprefix(prefix).partition("-")[0]):
             shutil.rmtree(left, ignore_errors=True)
-    work = directory / f"{prefix}{os.getpid()}"
-    work.mkdir(parents=True)
+    directory.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-", dir=directory))
     try:
         yield work
     finally:

@@ -17,8 +17,9 @@ from models.coins.coin import Coin
 from models.coins.columns import CoinBatch
 from models.consensus.context import BlockContext, TipVersion
 from models.errors import StaleView
-from models.messages import FlatTip, pack_batch, pack_tip
+from models.messages import FlatCoin, FlatTip, flat_coin, pack_batch, pack_tip
 from models.storage.faults import FAULT_VARIABLE
+from models.storage.handout import Handout
 from models.storage.store import Store
 from models.storage.tipfile import TipWriter
 from models.wire.block import BlockHeader, decode_block
@@ -51,10 +52,11 @@ class ChainstateActor:
             self._store.close()
             raise
         self._lock = threading.RLock()
+        self._handout = Handout(Path(store))
         self._fetchers: list[Any] = []
         self._templates: list[Any] = []
         self._mempool: Any = None
-        self._followers: list[Any] = []
+        self._replicas: list[Any] = []
         self._counts = {"contexts": 0, "peeks": 0, "peek_hits": 0, "serial_reads": 0, "connected": 0, "disconnected": 0}
         self._closed = False
 
@@ -64,7 +66,7 @@ class ChainstateActor:
         self._fetchers = directory.get("fetch", [])
         self._templates = directory.get("template", [])
         self._mempool = directory.get("mempool")
-        self._followers = directory.get("followers", [])
+        self._replicas = directory.get("replica", [])
 
     # Questions --------------------------------------------------------------------------------------------------
 
@@ -291,7 +293,7 @@ class ChainstateActor:
         """Shows the new tip, then tells everyone; none of these messages is waited for."""
         tip = pack_tip(delta.tip)
         self._tip_file.publish(delta.tip)
-        created = [(o, c.value, c.height, c.coinbase, c.script) for o, c in delta.created]
+        created = [flat_coin(o, c) for o, c in delta.created]
         changes = ray.put(created)
         spent = ray.put(delta.spent)
         for worker in self._fetchers:
@@ -301,9 +303,37 @@ class ChainstateActor:
             template.tip_moved.remote(tuple(delta.before), tip, context, spent, changes)
         if self._mempool is not None:
             self._mempool.tip_moved.remote(tip, context, delta.connected, self._chain.body(delta.block_hash))
-        for follower in self._followers:
-            follower.tip_moved.remote(tip)
+        for replica in self._replicas:
+            replica.tip_moved.remote(delta.prev_hash, delta.tip.hash, spent, changes)
         return tip
+
+    # Replicas ---------------------------------------------------------------------------------------------------
+
+    @ray.method(concurrency_group="read")
+    @answers
+    def changes_from(self, block_hash: bytes, most: int) -> list[tuple[bytes, bytes, list[bytes], list[FlatCoin]]]:
+        """What leads from the coins of a block to those of the tip, block by block (models.chain.Change)."""
+        with self._lock:
+            changes = self._chain.changes_from(block_hash, most)
+        return [(c.before, c.after, c.spent, [flat_coin(o, coin) for o, coin in c.created]) for c in changes]
+
+    @ray.method(concurrency_group="control")
+    @answers
+    def make_handout(self) -> tuple[str, dict[str, int]]:
+        """A copy of the coins database to be fetched: its name, its files with their sizes in bytes."""
+        return self._handout.make()
+
+    @ray.method(concurrency_group="read")
+    @answers
+    def read_handout(self, name: str, file: str, start: int, size: int) -> bytes:
+        """Some bytes of a file of such a copy."""
+        return self._handout.read(name, file, start, size)
+
+    @ray.method(concurrency_group="control")
+    @answers
+    def drop_handout(self, name: str) -> None:
+        """Such a copy was fetched, or is given up."""
+        self._handout.drop(name)
 
     # Housekeeping -----------------------------------------------------------------------------------------------
 

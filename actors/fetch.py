@@ -5,6 +5,7 @@ written, and nothing of a client's is kept.
 """
 
 import threading
+import time
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,12 +16,14 @@ from actors.answers import answers
 from models.coins.coin import Coin
 from models.coins.following import FollowingView
 from models.consensus.context import TipVersion
-from models.errors import CoinsReadError, TxCollectionError
+from models.errors import CoinsReadError, StaleView, TxCollectionError
 from models.messages import FlatCoin, FlatTip, pack_batch, unpack_tip
+from models.storage.reader import CoinsReader
 
 __all__ = ["FetchWorker"]
 
 OUTPOINT = 36
+LOOK_AGAIN = 0.02  # seconds
 
 
 class FetchWorker:
@@ -32,8 +35,15 @@ class FetchWorker:
         "concurrency_groups": {"validation": 8, "speculation": 2, "control": 4},
     }
 
-    def __init__(self, store: str, threads: int, block_cache: int, tip: FlatTip | None):
-        self._view = FollowingView(Path(store) / "chainstate", threads, block_cache)
+    def __init__(self, store: str, threads: int, block_cache: int, tip: FlatTip | None, patience: float = 0.0):
+        """`store` may be a replica's directory: its owner may be some milliseconds behind a new tip, and is waited for
+        `patience` seconds."""
+        self._view = FollowingView(
+            Path(store).expanduser() / "chainstate",
+            threads,
+            block_cache,
+            (lambda path, best: _open_when_there(path, best, block_cache, patience)) if patience else None,
+        )
         self._requests = {"validation": 0, "speculation": 0}
         self._keys = {"validation": 0, "speculation": 0}
         self._largest = {"validation": 0, "speculation": 0}
@@ -54,6 +64,15 @@ class FetchWorker:
         """Observations (a packed CoinBatch) of joined 36-byte outpoints at `tip`, for a check that waits for them."""
         self._pass("validation")
         return self._read("validation", outpoints, tip)
+
+    @ray.method(concurrency_group="control")
+    def ready(self, tip: FlatTip) -> bool:
+        """Whether this worker can read at `tip`, as one beside a replica that is catching up cannot."""
+        try:
+            self._view.read(b"", unpack_tip(tip))
+        except TxCollectionError:
+            return False
+        return True
 
     @ray.method(concurrency_group="speculation")
     @answers
@@ -129,3 +148,15 @@ class FetchWorker:
     def ping(self) -> str:
         """Answers as long as the process lives."""
         return "fetch"
+
+
+def _open_when_there(path: Path, best: bytes, block_cache: int, patience: float) -> CoinsReader:
+    """A reader at the block `best`, once the database's owner has written it. Raises StaleView after `patience`."""
+    limit = time.monotonic() + patience
+    while True:
+        try:
+            return CoinsReader.open(path, expect_best=best, block_cache=block_cache)
+        except StaleView:
+            if time.monotonic() > limit:
+                raise
+            time.sleep(LOOK_AGAIN)

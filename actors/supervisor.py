@@ -17,8 +17,10 @@ from actors.answers import answers
 from actors.chainstate import ChainstateActor
 from actors.collection import CollectionActor
 from actors.fetch import FetchWorker
+from actors.hosts import FAR, OtherHosts
 from actors.mempool import MempoolActor
 from actors.pool import id_of
+from actors.replica import ReplicaActor
 from actors.script import ScriptWorker
 from actors.template import TemplateActor
 from models.errors import NotReady, StoreError, TxCollectionError
@@ -34,6 +36,9 @@ KINDS: dict[str, Any] = {
     "script": ScriptWorker,
     "template": TemplateActor,
     "collection": CollectionActor,
+    "replica": ReplicaActor,
+    "farfetch": FetchWorker,
+    "farscript": ScriptWorker,
 }
 SINGLE = ("chainstate", "mempool")
 SPARED = ("fetch", "script")
@@ -69,6 +74,8 @@ class Supervisor:
         self._found: set[Any] = set()  # by a restarted supervisor
         self._pauses: dict[str, tuple[float, float]] = {}  # kinds that do not start: pause, time of the next try
         self._trouble: dict[str, str] = {}  # why a kind does not start, in its own words
+        self._hosts = OtherHosts(settings)
+        self._coming: set[asyncio.Task[None]] = set()  # workers on other hosts that are not ready yet
         self._me: Any = None
         if ray.get_runtime_context().was_current_actor_reconstructed:
             self._myself().directory.remote()  # look for the others at once, and not only when somebody asks
@@ -85,18 +92,17 @@ class Supervisor:
             return settings["template_actors"]
         if kind == "collection":
             return settings["collection_warm"]
-        return 1
+        return 0 if kind in FAR else 1
 
-    async def _make(self, kind: str) -> Any:
+    async def _make(self, kind: str, host: str | None = None) -> Any:
         self._next += 1
         name = f"{kind}-{self._next}"
         cls = self._guests[kind][0] if kind in self._guests else KINDS[kind]
         maker = ray.remote(**cls.RAY_OPTIONS)(cls)
-        where: dict[str, Any] = {}
-        if kind in self._guests:  # what listens on a port does so on this host, also after it was replaced
-            here = ray.get_runtime_context().get_node_id()
-            where["scheduling_strategy"] = NodeAffinitySchedulingStrategy(here, soft=False)
-        options = maker.options(name=name, namespace=self._namespace, lifetime="detached", **where)
+        # The store is here, and what listens on a port does so here: only workers go to other hosts.
+        host = host or ray.get_runtime_context().get_node_id()
+        where = NodeAffinitySchedulingStrategy(host, soft=False)
+        options = maker.options(name=name, namespace=self._namespace, lifetime="detached", scheduling_strategy=where)
         handle = options.remote(*await self._arguments(kind))
         self._names[handle] = name
         return handle
@@ -116,8 +122,10 @@ class Supervisor:
             except (NotReady, TimeoutError, ray.exceptions.RayError):
                 tip = None  # the first request says which tip it wants
             return (self._store, settings["fetch_threads"], settings["fetch_block_cache"], tip)
-        if kind == "script":
+        if kind in ("script", "farscript"):
             return (settings["script_threads"],)
+        if kind in FAR:
+            return self._hosts.arguments(kind)
         return (self._store, settings)
 
     @answers
@@ -161,6 +169,8 @@ class Supervisor:
 
     def _directory(self) -> dict[str, Any]:
         directory: dict[str, Any] = {kind: self._members(kind) for kind in self._actors}
+        directory["fetch"] += self._hosts.ready(directory["farfetch"])
+        directory["script"] += directory["farscript"]
         for kind in SINGLE:
             directory[kind] = directory[kind][0] if directory[kind] else None
         directory["supervisor"] = self._myself()
@@ -170,7 +180,7 @@ class Supervisor:
     async def _wire(self, patience: float | None = WIRE_PATIENCE) -> None:
         """Tells everyone about everyone; whoever is slow to hear it is not waited for longer than that."""
         directory = self._directory()
-        told = [h for kind in ("mempool", "template", "collection") for h in self._members(kind)]
+        told = [h for kind in ("mempool", "template", "collection", "replica") for h in self._members(kind)]
         told += self._members("chainstate")
         told += [h for kind in self._guests for h in self._members(kind)]
         telling = [asyncio.ensure_future(h.wire.remote(directory)) for h in told]
@@ -223,7 +233,9 @@ class Supervisor:
             handle = ray.get_actor(name, namespace=self._namespace)
         except ValueError:
             return  # it died in between
-        if kind in KINDS or await self._is_guest(kind, handle):
+        if kind in FAR:
+            ray.kill(handle)  # on which host it is, is not known any more: the next look makes another
+        elif kind in KINDS or await self._is_guest(kind, handle):
             self._names[handle] = name
             self._found.add(handle)
             self._actors[kind].append(handle)
@@ -307,7 +319,37 @@ class Supervisor:
     async def _look(self) -> None:
         await asyncio.gather(*(self._look_at(handle) for handle in list(self._names)))
         async with self._changing:
-            await self._fill()
+            await self._fill(changed=await self._fill_hosts())
+
+    async def _fill_hosts(self) -> bool:
+        """Workers on other hosts of this Ray, as many as there is room for; whether any was made."""
+        made = False
+        for kind, host in await self._hosts.look(self._actors):
+            if self._stopping or time.monotonic() < self._pauses.get(kind, (0.0, 0.0))[1]:
+                continue
+            handle = await self._make(kind, host)
+            self._hosts.placed(handle, host)
+            self._actors[kind].append(handle)
+            if kind == "farfetch":
+                self._coming.add(task := asyncio.create_task(self._bring_in(handle)))
+                task.add_done_callback(self._coming.discard)
+            made = True
+        return made
+
+    async def _bring_in(self, handle: Any) -> None:
+        """Lets a fetch worker on another host take part once it can read at the tip."""
+        while handle in self._names and not self._stopping:
+            owner = self._actors["chainstate"][0]
+            try:
+                tip = None if owner is None else unwrap(await asyncio.wait_for(owner.tip.remote(), WIRE_PATIENCE))
+                if tip is not None and await asyncio.wait_for(handle.ready.remote(tip), PING_PATIENCE):
+                    self._hosts.take_part(handle)
+                    async with self._changing:
+                        await self._wire()
+                    return
+            except (TxCollectionError, TimeoutError, ray.exceptions.RayError):
+                pass
+            await asyncio.sleep(LOOK_EVERY)
 
     async def _look_at(self, handle: Any) -> None:
         why = await self._alive(handle)
@@ -361,7 +403,7 @@ class Supervisor:
                 return
             members = self._actors[kind]
             position = members.index(handle)
-            if kind == "collection" and len(members) > self._wanted(kind):
+            if kind in ("collection", *FAR) and len(members) > self._wanted(kind):
                 members.pop(position)
             else:
                 members[position] = None

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any
 
 import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from actors.pool import id_of
 from actors.supervisor import SUPERVISOR, Supervisor
@@ -281,9 +282,10 @@ class Cluster:
         except (ValueError, ray.exceptions.RayActorError):
             pass
         maker: Any = ray.remote(**Supervisor.RAY_OPTIONS)(Supervisor)
-        supervisor = maker.options(name=SUPERVISOR, namespace=namespace, lifetime="detached").remote(
-            str(store), settings.model_dump(mode="json"), namespace
-        )
+        this_host = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        supervisor = maker.options(
+            name=SUPERVISOR, namespace=namespace, lifetime="detached", scheduling_strategy=this_host
+        ).remote(str(store), settings.model_dump(mode="json"), namespace)
         try:
             unwrap(ray.get(supervisor.start.remote(), timeout=CALL_TIMEOUT))
         except BaseException:

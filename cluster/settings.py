@@ -84,6 +84,7 @@ class Settings(BaseSettings):
     fetch_workers: int = Field(ge=0, le=256, description="processes that read coins; 0: one per host")
     fetch_threads: int = Field(ge=1, le=256, description="reading threads in each fetch worker")
     fetch_block_cache: Bytes = Field(ge=0, le=64 * GiB, description="database block cache per fetch worker, bytes")
+    replica_dir: str = Field(description="on other hosts of the same Ray: the directory of the replica of the coins")
 
     script_workers: int = Field(ge=0, le=1024, description="processes that verify scripts; 0: number of cores + 1")
     script_threads: int = Field(ge=1, le=256, description="verifying threads in each script worker")
@@ -257,6 +258,8 @@ def _allowed(field: FieldInfo) -> str:
     options = getattr(field.annotation, "__args__", ())
     if field.annotation is Path:
         return "a path"
+    if field.annotation is str:
+        return "a text"
     if Path in options:
         return "a path, or null"
     if options and all(isinstance(option, str) for option in options):

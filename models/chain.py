@@ -21,7 +21,7 @@ from models.storage.store import Store
 from models.wire.block import Block, BlockHeader, decode_block
 from models.wire.hashes import to_display
 
-__all__ = ["Chain", "ChainHeaders", "Delta", "Step"]
+__all__ = ["Chain", "ChainHeaders", "Change", "Delta", "Step"]
 
 KEEP_BLOCKS = 288  # bodies and undo data of the active chain, as a pruned Core keeps
 VALID_TREE, VALID_TRANSACTIONS, VALID_SCRIPTS = 2, 3, 5
@@ -69,6 +69,16 @@ class Delta:
     created: list[tuple[bytes, Coin]]
     connected: bool  # False: a block was taken back
     block_hash: bytes  # the block connected or taken back
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What one block does to the coins of somebody who stands before it: for a replica that has fallen behind."""
+
+    before: bytes  # the best block that it applies to
+    after: bytes
+    spent: list[bytes]  # outpoints, 36 bytes
+    created: list[tuple[bytes, Coin]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,6 +340,37 @@ class Chain:
                     overlay.created[prevout] = coin
         return overlay
 
+    def changes_from(self, block_hash: bytes, most: int) -> list[Change]:
+        """The first changes, `most` of them at most, that lead from the coins of a block to those of the tip.
+
+        Raises StoreError if the block is not known, or what lies between is not kept any more.
+        """
+        i = self.headers.find(block_hash)
+        if i is None:
+            raise StoreError(f"block {to_display(block_hash)} is not known here: replicate again")
+        changes: list[Change] = []
+        while not self.headers.is_active(i) and len(changes) < most:
+            parent = self.headers.parent(i)
+            undo = self.store.archive.get_undo(self.headers.hash(i))
+            if undo is None:
+                raise StoreError(f"undo data of block {to_display(self.headers.hash(i))} is not kept: replicate again")
+            overlay = self._unspend(decode_block(self.body(self.headers.hash(i))), undo)
+            changes.append(self._change(i, parent, overlay))
+            i = parent
+        if not self.headers.is_active(i):
+            return changes
+        end = min(self.headers.tip_height, self.headers.height(i) + most - len(changes))
+        for height in range(self.headers.height(i) + 1, end + 1):
+            child = self.headers.active(height)
+            block = decode_block(self.body(self.headers.hash(child)))
+            changes.append(self._change(i, child, _net(block, height)))
+            i = child
+        return changes
+
+    def _change(self, before: int, after: int, overlay: _Overlay) -> Change:
+        created = list(overlay.created.items())
+        return Change(self.headers.hash(before), self.headers.hash(after), list(overlay.spent), created)
+
     def _prune(self) -> None:
         """Drops bodies and undo data of the active chain that lie deeper than KEEP_BLOCKS; branches are kept."""
         height = self.headers.tip_height - KEEP_BLOCKS
@@ -347,3 +388,16 @@ class Chain:
             else:
                 self.mark_failed(step.block_hash)
         return deltas
+
+
+def _net(block: Block, height: int) -> _Overlay:
+    """What a connected block changes, which nothing needs to be read for."""
+    overlay = _Overlay()
+    for number, tx in enumerate(block.transactions):
+        for prevout in tx.prevouts if number else ():
+            if overlay.created.pop(prevout, None) is None:
+                overlay.spent[prevout] = None
+        for vout, (value, script) in enumerate(zip(tx.values, tx.script_pubkeys, strict=True)):
+            if not is_unspendable(script):
+                overlay.created[tx.txid + vout.to_bytes(4, "little")] = Coin(value, height, number == 0, script)
+    return overlay

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from models import errors
+from models.coins.coin import Coin
 from models.coins.columns import COIN_ROW, CoinBatch
 from models.consensus.context import Tip, TipVersion
 from models.consensus.verdict import Kind, Offender, Verdict
@@ -18,6 +19,7 @@ __all__ = [
     "FlatCoin",
     "FlatTip",
     "failed",
+    "flat_coin",
     "ok",
     "pack_batch",
     "pack_tip",
@@ -59,6 +61,11 @@ def pack_tip(tip: Tip) -> FlatTip:
 def unpack_tip(flat: FlatTip) -> Tip:
     """The tip of a flat tuple."""
     return Tip(flat[0], flat[1], TipVersion(flat[2], flat[3]))
+
+
+def flat_coin(outpoint: bytes, coin: Coin) -> FlatCoin:
+    """A coin as a flat tuple."""
+    return (outpoint, coin.value, coin.height, coin.coinbase, coin.script)
 
 
 def pack_batch(batch: CoinBatch) -> tuple[np.ndarray, np.ndarray]:

@@ -70,7 +70,7 @@ class Template:
 
         Raises ClientError for a coinbase that does not decode. It is not submitted: `node.submit_block` does that.
         """
-        return self._owner._call("template_block", self._number, (version, time, nonce, coinbase))
+        return self._owner._call("template_block", self._number, _solution(version, time, nonce, coinbase))
 
     def __repr__(self) -> str:
         return f"<Template on {to_display(self.header[4:36])} fees={self.fees} sat>"
@@ -114,6 +114,7 @@ class AssembledTemplate:
 
     def submit_solution(self, version: int, time: int, nonce: int, coinbase: bytes) -> bytes:
         """Full bytes of the solved block. Raises ClientError for a coinbase that does not decode."""
+        version, time, nonce, coinbase = _solution(version, time, nonce, coinbase)
         made = BlockHeader.parse(self.header)
         root = path_root(decode_transaction(coinbase).txid, self.coinbase_merkle_path)
         header = BlockHeader(version, made.prev_hash, root, time, made.bits, nonce)
@@ -169,7 +170,9 @@ class Collection:
 
         Raises ClientError for a client's mistake, CollectionLost when the actor that held it died.
         """
-        flat = self._call("make_template", _hash(prevhash, "prevhash"), coinbase, _raw_list(missing), now, script_mode)
+        first = None if coinbase is None else _raw(coinbase, "coinbase")
+        options = _options(now, script_mode)
+        flat = self._call("make_template", _hash(prevhash, "prevhash"), first, _raw_list(missing), *options)
         verdict = unpack_verdict(flat)
         if verdict.kind is not Kind.VALID:
             return verdict
@@ -233,11 +236,30 @@ def _hash(value: str | bytes, what: str) -> bytes:
 
 def _raw_list(transactions: Sequence[bytes]) -> list[bytes]:
     """Raises ClientError for anything that is not bytes (hex strings are a common slip)."""
-    raws = list(transactions)
-    for number, raw in enumerate(raws):
-        if not isinstance(raw, (bytes, bytearray, memoryview)):
-            raise ClientError(f"transaction {number} must be bytes, not {type(raw).__name__}")
-    return [bytes(raw) for raw in raws]
+    return [_raw(raw, f"transaction {number}") for number, raw in enumerate(transactions)]
+
+
+def _raw(value: bytes, what: str) -> bytes:
+    if not isinstance(value, (bytes, bytearray, memoryview)):
+        raise ClientError(f"{what} must be bytes, not {type(value).__name__}")
+    return bytes(value)
+
+
+def _solution(version: int, time: int, nonce: int, coinbase: bytes) -> tuple[int, int, int, bytes]:
+    """Raises ClientError for what does not fit into a header. The version may be given without its sign."""
+    for name, value, lowest in (("version", version, -(2**31)), ("time", time, 0), ("nonce", nonce, 0)):
+        if not isinstance(value, int) or not lowest <= value < 2**32:
+            raise ClientError(f"{name} must be a whole number from {lowest} to {2**32 - 1}, not {value!r}")
+    return version - 2**32 if version >= 2**31 else version, time, nonce, _raw(coinbase, "coinbase")
+
+
+def _options(now: int | None, script_mode: str | None) -> tuple[int | None, str | None]:
+    """Raises ClientError for what is no time or no mode."""
+    if now is not None and (not isinstance(now, int) or not 0 <= now < 2**32):
+        raise ClientError(f"now must be a Unix time, not {now!r}")
+    if script_mode not in (None, "deferred", "inline"):
+        raise ClientError(f"script_mode must be deferred or inline, not {script_mode!r}")
+    return now, script_mode
 
 
 class Cluster:
@@ -425,7 +447,7 @@ class Cluster:
 
         Raises DecodeError for bytes that are no block; bytes after it are ignored.
         """
-        args = (bytes(block), check_pow, check_merkle_root, proposal, now, script_mode)
+        args = (_raw(block, "block"), check_pow, check_merkle_root, proposal, *_options(now, script_mode))
         return unpack_verdict(self._ask("template", "check_block", *args))
 
     def assemble_template(self, coinbase: bytes | None = None, now: int | None = None) -> Verdict:
@@ -434,7 +456,8 @@ class Cluster:
         `coinbase` None: one that claims subsidy and fees for an anyone-can-spend output. The verdict's template is a
         `AssembledTemplate`.
         """
-        verdict = unpack_verdict(self._ask("template", "assemble", coinbase, now))
+        first = None if coinbase is None else _raw(coinbase, "coinbase")
+        verdict = unpack_verdict(self._ask("template", "assemble", first, _options(now, None)[0]))
         if verdict.kind is not Kind.VALID:
             return verdict
         template = AssembledTemplate.of(verdict.template)
@@ -446,7 +469,7 @@ class Cluster:
         None: it is the new tip, published and on disk. Raises DecodeError; WorkerLost if the outcome is not known, in
         which case submitting again is harmless. Where the actor died that was to do it, that is done here.
         """
-        raw = bytes(block)
+        raw = _raw(block, "block")
         try:
             return self._ask("template", "submit_block", raw, again=False)
         except WorkerLost:

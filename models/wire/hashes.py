@@ -25,7 +25,7 @@ def to_display(internal: bytes) -> str:
 def from_display(text: str, what: str = "hash") -> bytes:
     """32 bytes in internal order from display hex. Raises ClientError naming `what` and the value."""
     if not isinstance(text, str) or not _HEX64.match(text):
-        shown = text if isinstance(text, str) else repr(text)
+        shown = text if isinstance(text, str) and text.isprintable() else repr(text)
         shown = shown if len(shown) <= 80 else shown[:77] + "..."
         length = f" of length 64 (not {len(text)}, for '{shown}')" if isinstance(text, str) else f", not {shown}"
         raise ClientError(f"{what} must be hexadecimal{length}")

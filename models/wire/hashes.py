@@ -27,6 +27,9 @@ def from_display(text: str, what: str = "hash") -> bytes:
     if not isinstance(text, str) or not _HEX64.match(text):
         shown = text if isinstance(text, str) and text.isprintable() else repr(text)
         shown = shown if len(shown) <= 80 else shown[:77] + "..."
-        length = f" of length 64 (not {len(text)}, for '{shown}')" if isinstance(text, str) else f", not {shown}"
-        raise ClientError(f"{what} must be hexadecimal{length}")
+        if not isinstance(text, str):
+            raise ClientError(f"{what} must be hexadecimal, not {shown}")
+        if len(text) == 64:
+            raise ClientError(f"{what} must be hexadecimal string (not '{shown}')")
+        raise ClientError(f"{what} must be hexadecimal of length 64 (not {len(text)}, for '{shown}')")
     return bytes.fromhex(text)[::-1]

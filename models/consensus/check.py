@@ -6,7 +6,7 @@ compares again before the answer leaves.
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -56,7 +56,6 @@ class BlockJudgement:
     fees: int = 0
     coins_read: int = 0
     scripts_run: int = 0
-    notes: dict[str, float] = field(default_factory=dict)
 
 
 Steps = Generator[CoinsWanted | ScriptsWanted, CoinBatch | Sequence[int], BlockJudgement]

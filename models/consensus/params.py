@@ -40,7 +40,6 @@ BIP34_IMPLIES_BIP30_LIMIT = 1_983_702  # height from which BIP30 is enforced aga
 WITNESS_COMMITMENT_PREFIX = bytes.fromhex("6a24aa21a9ed")  # OP_RETURN, push 36, BIP141 tag
 MIN_WITNESS_COMMITMENT = 38  # bytes of a script that can hold one
 TWO_WEEKS = 14 * 24 * 60 * 60
-NEVER_ACTIVE = -1
 
 #: Buried deployments by the names that Core's -testactivationheight takes.
 DEPLOYMENTS = ("bip34", "dersig", "cltv", "csv", "segwit")
@@ -90,11 +89,6 @@ class ChainParams:
     def retarget_interval(self) -> int:
         """Blocks between difficulty adjustments."""
         return self.target_timespan // self.target_spacing
-
-    @property
-    def is_test_chain(self) -> bool:
-        """Whether coins of this network are without value (Core: `IsTestChain`)."""
-        return self.name != "main"
 
     def active(self, deployment: str, height: int) -> bool:
         """Whether a buried deployment holds in the block at `height` (Core: `DeploymentActiveAt`)."""

@@ -253,7 +253,8 @@ class MempoolActor:
     async def tip_moved(self, tip: FlatTip, context: BlockContext, connected: bool, raw: bytes | None) -> None:
         """Drops what a block confirmed or conflicts with; takes back what a block that was taken back held. Without a
         block: the tip's header became known."""
-        self._context = context
+        if self._context is None or self._context.tip.version < context.tip.version:
+            self._context = context
         block = decode_block(raw) if raw is not None else None
         if block is None:
             pass

@@ -128,7 +128,8 @@ class TemplateActor:
         for collection in self._collections:
             collection.tip_moved.remote(tip)
         for slot in self._drafts.values():
-            if slot.draft.version != context.tip.version:
+            version = slot.draft.version
+            if version is not None and version < context.tip.version:
                 slot.draft.forget_coins()
 
     async def _context_of(self, tip: Tip) -> BlockContext:

@@ -4,11 +4,11 @@ Only the beginning of large blocks and lists is parsed here, so that no client's
 is looked at where it is judged.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 from cluster.ipc.refusals import refused, undecodable
-from models.errors import DecodeError
+from models.errors import Busy, DecodeError
 from models.wire.block import HEADER_SIZE, BlockHeader
 from models.wire.compactsize import read_compact_size
 from models.wire.transaction import Transaction, parse_transaction
@@ -16,6 +16,7 @@ from models.wire.transaction import Transaction, parse_transaction
 __all__ = ["LOOKED_AT", "block_of", "hash_of", "hashes_of", "transaction_of"]
 
 LOOKED_AT = 64  # transactions parsed at arrival; some 10 us each
+MOST_HASHES = 100_000  # more than six blocks can hold; reading them takes some 20 ms
 HASH_SIZE = 32
 
 
@@ -27,8 +28,12 @@ def hash_of(data: Any, what: str) -> bytes:
     return value
 
 
-def hashes_of(items: Iterable[Any], what: str) -> list[bytes]:
-    """Hashes in order. Raises Refused naming the first of another length."""
+def hashes_of(items: Sequence[Any], what: str) -> list[bytes]:
+    """Hashes in order. Raises Refused naming the first of another length, or for more than anybody can mean."""
+    if len(items) > MOST_HASHES:
+        raise refused(
+            Busy(f"{len(items)} {what}s in one call are more than the {MOST_HASHES} that are taken: ask in parts")
+        )
     values = [bytes(item) for item in items]
     for number, value in enumerate(values):
         if len(value) != HASH_SIZE:

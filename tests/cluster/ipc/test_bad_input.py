@@ -130,6 +130,18 @@ def test_transactions_that_are_none(corpus_server: ServerProcess) -> None:
     drive(run())
 
 
+def test_more_ids_than_anybody_can_mean(corpus_server: ServerProcess) -> None:
+    """They would keep everybody else waiting while they are read."""
+    ids = [bytes(32)] * 100_001
+
+    def calls(client: Client) -> list[Any]:
+        mining, context = client.mining, client.context
+        return [mining.getTransactionsByTxID(context, ids), mining.getTransactionsByWitnessID(context, ids)]
+
+    texts = refusals(calls, corpus_server)
+    assert [text.startswith(EXCEPTION + "100001 ") for text in texts] == [True, True]
+
+
 def test_an_old_client_is_told_so(corpus_server: ServerProcess) -> None:
     texts = refusals(lambda client: [client.init.makeMiningOld2()], corpus_server)
     assert texts == [EXCEPTION + "Old mining interface (@2) not supported. Please update your client!"]

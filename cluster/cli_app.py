@@ -67,6 +67,7 @@ _command(
     "txcollection follow --node http://127.0.0.1:8332 --cookie ~/.bitcoin/.cookie --zmq tcp://127.0.0.1:28332",
 )
 _command(cli_tools.verify, "txcollection verify --store ~/.txcollection/main --expect HASH")
+_command(cli_tools.replicate, "txcollection replicate --address 10.0.0.1:6379 --to ~/.txcollection/replica")
 _command(cli_tools.replay, "txcollection replay dumps/01796178134000000000-bad-cb-amount-5f1c2a90.txcdump")
 _command(demo, "txcollection demo")
 app.add_typer(cli_bench.app, name="bench")

@@ -1,4 +1,5 @@
-"""`replay` gives a verdict again from a dump alone, `verify` checks a whole store. Neither needs a node or Ray."""
+"""`replay` gives a verdict again from a dump alone, `verify` checks a whole store, `replicate` copies one's coins to
+another host. The first two need neither a node nor Ray."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ from cluster.cli_common import (
     note,
     print_json,
     print_rows,
+    running_node,
     settings_of,
     stderr,
     stdout,
@@ -29,9 +31,10 @@ from cluster.cli_common import (
 from models.errors import ClientError, StoreError
 
 if TYPE_CHECKING:
+    from cluster.replicate import Replica
     from models.storage.verify import Finding, Verified
 
-__all__ = ["replay", "verify"]
+__all__ = ["replay", "replicate", "verify"]
 
 
 def replay(
@@ -100,7 +103,8 @@ def _bars() -> Iterator[Callable[[str, int, int], None]]:
     try:
         yield show
     finally:
-        bars.stop()
+        if tasks:
+            bars.stop()
 
 
 def verify(
@@ -192,3 +196,90 @@ def _print_verified(verified: "Verified", findings: "list[Finding]", good: bool,
     else:
         rows.append(("coins", "not read to their end, because of what is wrong above"))
     print_rows(rows)
+
+
+def replicate(
+    to: Annotated[
+        Path | None,
+        typer.Option("--to", metavar="DIR", help="Where to make it; by default the setting replica_dir."),
+    ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            "--address", metavar="HOST:PORT", help="The Ray in which the store's node runs, from another host."
+        ),
+    ] = None,
+    store: StoreOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Makes a replica of a store's coins, so that fetch workers can read them on another host.
+
+    Run it there, once that host has joined the node's Ray: `ray start --address=HOST:PORT
+    --resources='{"txcollection_replica": 1}'`. Workers there begin when the replica is complete, and each block's
+    changes reach it from then on. Where no node runs, the store's files must be at hand.
+    """
+    from models.storage.storeinfo import StoreInfo
+    from models.wire.hashes import to_display
+
+    settings = settings_of(store=store, config=config)
+    target = (to or Path(settings.replica_dir)).expanduser().absolute()
+    with _bars() as show:
+
+        def progress(done: int, total: int) -> None:
+            show("coins", done, total)
+
+        if address is not None:
+            made = _from_another_host(address, store, target, progress)
+        else:
+            StoreInfo.load(settings.store)
+            from cluster import replicate as making
+
+            running = running_node(settings)
+            if running is None:
+                made = making.of_store(settings.store, target)
+            else:
+                with running:
+                    made = making.of_node(_owner_of(running.supervisor), target, progress)
+    facts = {"replica": str(made.path), "block": to_display(made.best_block), "bytes": made.bytes}
+    if as_json:
+        print_json(facts)
+    else:
+        rows = [("replica", str(made.path)), ("block", facts["block"]), ("coins", f"{made.bytes:,} bytes")]
+        print_rows([(name, str(value)) for name, value in rows])
+        if to is not None and str(target) != str(Path(settings.replica_dir).expanduser().absolute()):
+            note(f"the node looks for it in {settings.replica_dir} on each host: set replica_dir there to {target}")
+    return DONE
+
+
+def _owner_of(supervisor: Any) -> Any:
+    """The chainstate actor of a node."""
+    import ray
+
+    from models.messages import unwrap
+
+    owner = unwrap(ray.get(supervisor.directory.remote(), timeout=60))["chainstate"]
+    if owner is None:
+        raise StoreError("the owner of the store is being replaced: try again in a moment")
+    return owner
+
+
+def _from_another_host(
+    address: str, store: Path | None, target: Path, progress: Callable[[int, int], None]
+) -> "Replica":
+    """Joins the Ray at an address and takes the one node in it, or that of the store with this path on its own host."""
+    import ray
+
+    from actors.supervisor import SUPERVISOR
+    from cluster.replicate import of_node
+    from cluster.runtime import ensure_ray, namespace_of
+
+    ensure_ray(address)
+    names = [n for n in ray.util.list_named_actors(all_namespaces=True) if n["name"] == SUPERVISOR]
+    namespaces = {entry["namespace"] for entry in names}
+    if store is not None:
+        namespaces &= {namespace_of(store)}
+    if len(namespaces) != 1:
+        which = "no node" if not namespaces else f"{len(namespaces)} nodes"
+        raise StoreError(f"{which} in the Ray at {address}: start one there, or name its store's path with --store")
+    return of_node(_owner_of(ray.get_actor(SUPERVISOR, namespace=namespaces.pop())), target, progress)

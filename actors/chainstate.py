@@ -251,6 +251,7 @@ class ChainstateActor:
     def connect(self, block_hash: bytes, version: tuple[int, int]) -> FlatTip:
         """Makes a block that was judged at this tip version the tip; returns the new one, published and on disk."""
         with self._lock:
+            self._recover()
             delta = self._chain.connect(block_hash, TipVersion(*version))
             self._cache.drop(delta.spent)
             self._cache.fill(delta.created)
@@ -262,6 +263,7 @@ class ChainstateActor:
     def disconnect(self, version: tuple[int, int] | None = None) -> FlatTip:
         """Takes the tip back (None: whichever it is); returns the new one."""
         with self._lock:
+            self._recover()
             delta = self._chain.disconnect(TipVersion(*version) if version else self._chain.tip.version)
             self._cache.drop(delta.spent)
             self._counts["disconnected"] += 1
@@ -277,11 +279,18 @@ class ChainstateActor:
             if not self._store.headers.has_tip:
                 return -1
             if not known:
-                self._publish_first_tip()
+                self._publish_without_changes()
             return self._store.headers.tip_height
 
-    def _publish_first_tip(self) -> None:
-        """The tip was there all the time; now that its header is known, everyone can work with it."""
+    def _recover(self) -> None:
+        """After a write that failed, as on a full disk. What reached the disk all the same becomes the tip."""
+        if self._chain.recover():
+            self._cache.clear()
+            self._publish_without_changes()
+
+    def _publish_without_changes(self) -> None:
+        """Shows the tip, where what changed is not told: its header has become known, or the store found itself there.
+        Whoever reads coins opens the database anew."""
         self._tip_file.publish(self._chain.tip)
         tip, context = pack_tip(self._chain.tip), self._chain.context()
         for template in self._templates:

@@ -6,6 +6,7 @@ A change of the tip is one synced database batch. Everything else (headers, bodi
 can be written twice, so a crash between any two steps leaves a tip that was published, or the one before it.
 """
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -22,6 +23,8 @@ from models.wire.block import Block, BlockHeader, decode_block
 from models.wire.hashes import to_display
 
 __all__ = ["Chain", "ChainHeaders", "Change", "Delta", "Step"]
+
+log = logging.getLogger("txcollection")
 
 KEEP_BLOCKS = 288  # bodies and undo data of the active chain, as a pruned Core keeps
 VALID_TREE, VALID_TRANSACTIONS, VALID_SCRIPTS = 2, 3, 5
@@ -285,13 +288,33 @@ class Chain:
             raise StaleView(f"the tip moved: {tuple(expected)} was asked for, {tuple(tip.version)} is served")
         return tip
 
-    def _publish(self, before: Tip, i: int, overlay: _Overlay, connected: bool, block_hash: bytes) -> Delta:
-        spent, created = list(overlay.spent), list(overlay.created.items())
-        self.store.coins.apply(spent, created, self.headers.hash(i))
+    def recover(self) -> bool:
+        """To be called before a change: after a write of coins that failed, opens their database anew.
+
+        True if the failed change proves to be on disk: then the tip has moved, and its version with it. Raises
+        StoreError while there is still no room.
+        """
+        if not self.store.coins.failed:
+            return False
+        self.store.coins.recover()
+        i = self.headers.find(self.store.coins.best_block)
+        if i is None:
+            raise InternalError(f"the coins are at an unknown block {to_display(self.store.coins.best_block)}")
+        if i == self.headers.tip:
+            return False
+        self._move_to(i)
+        return True
+
+    def _move_to(self, i: int) -> None:
         self.headers.set_tip(i)
         self._n += 1
         self._context = None
         self._wanted.discard(i)
+
+    def _publish(self, before: Tip, i: int, overlay: _Overlay, connected: bool, block_hash: bytes) -> Delta:
+        spent, created = list(overlay.spent), list(overlay.created.items())
+        self.store.coins.apply(spent, created, self.headers.hash(i))
+        self._move_to(i)
         if connected:
             self._prune()
         return Delta(before.version, self.tip, before.hash, spent, created, connected, block_hash)
@@ -375,7 +398,10 @@ class Chain:
         """Drops bodies and undo data of the active chain that lie deeper than KEEP_BLOCKS; branches are kept."""
         height = self.headers.tip_height - KEEP_BLOCKS
         if height > 0:
-            self.store.archive.drop(self.headers.hash(self.headers.active(height)))
+            try:
+                self.store.archive.drop(self.headers.hash(self.headers.active(height)))
+            except OSError as error:  # the tip has moved already; what is left takes room and no more
+                log.warning("a block of height %d was not dropped: %s", height, error)
 
     def activate(self, judge: Callable[[bytes, BlockContext], r.Reason | None]) -> list[Delta]:
         """Follows the branch with most work to its end in one process; `judge` answers of each block to connect."""

@@ -18,6 +18,7 @@ import plyvel
 from models.coins.codec import COIN_PREFIX, KEY_SIZE, coin_key, decode_coin, encode_coin, obfuscate, outpoint_of_key
 from models.coins.coin import Coin
 from models.errors import CoinsReadError, StoreCorrupt, StoreError, StoreInUse
+from models.storage.durable import probe_room
 from models.storage.faults import fault_point
 from models.storage.levelfiles import CURRENT
 from models.storage.reader import BEST_BLOCK_KEY, HEAD_BLOCKS_KEY, OBFUSCATION_KEY, parse_obfuscation_key
@@ -30,6 +31,7 @@ LEGACY_COINS_PREFIX = b"c"  # Core: DB_COINS, before 0.15; Core takes any key fr
 WRITE_BUFFER = 4 << 20  # in bytes: a reader's open replays the whole log
 BLOCK_CACHE = 4 << 20  # in bytes
 BULK_BATCH = 16 << 20  # in bytes, for loading a whole set
+RECOVERY_ROOM = WRITE_BUFFER + (1 << 20)  # in bytes: an open writes the log's coins to a table, and a new manifest
 
 _open_paths: set[str] = set()
 _open_paths_lock = threading.Lock()
@@ -132,6 +134,7 @@ class CoinsOwner:
         older than Core 0.15, or of a form we do not know, `StoreCorrupt` for a damaged one.
         """
         self.path = Path(path)
+        self.failed = ""  # why the last write failed; nothing more is written then, see `recover`
         self._real_path = os.path.realpath(self.path)
         if not create and not (self.path / CURRENT).is_file():
             raise StoreError(f"{path} is no coins database: it has no file CURRENT")
@@ -240,12 +243,28 @@ class CoinsOwner:
         return self._db.write_batch(sync=True)
 
     def _write(self, batch: Any) -> None:
+        if self.failed:
+            raise StoreError(f"cannot write {self.path} after an earlier write failed: {self.failed}")
         try:
             batch.write()
         except (plyvel.Error, RuntimeError) as error:
-            raise StoreError(
-                f"cannot write {self.path}: {leveldb_text(error)}; open the store again to see its state"
-            ) from error
+            self.failed = leveldb_text(error)
+            raise StoreError(f"cannot write {self.path}: {self.failed}") from error
+
+    def recover(self) -> None:
+        """After a write that failed: opens the database anew, which sees how much of it reached the log.
+
+        LevelDB would go on behind the half of a record that a full disk has left in its log, and refuse, or lose, all
+        that comes after it when it opens the next time. Reads go on until there is room. Raises `StoreError` if there
+        is none yet; `best_block` may be that of the write that failed.
+        """
+        probe_room(self.path, RECOVERY_ROOM)
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+        self._db = open_leveldb(self.path)
+        self.best_block = self._load_best_block()
+        self.failed = ""
 
     def iterate(self) -> Iterator[tuple[bytes, Coin]]:
         """All (outpoint, coin) in key order, as they are at the first step. Raises `CoinsReadError`."""

@@ -18,6 +18,7 @@ import numpy as np
 
 from models.errors import NotReady, StoreCorrupt, StoreError
 from models.storage.blockindex import FAILED_CHILD, FAILED_MASK, first_words, parent_positions, prev_hashes
+from models.storage.durable import write_at
 from models.storage.faults import fault_point
 from models.wire.block import BlockHeader
 from models.wire.hashes import ZERO_HASH, to_display
@@ -200,10 +201,10 @@ class HeaderIndex:
         if end > self._capacity:
             os.ftruncate(self._handle, PREFIX_SIZE + (end + GROWTH) * RECORD_SIZE)
         fault_point("headers.before_append")
-        os.pwrite(self._handle, b"".join(records), PREFIX_SIZE + self._count * RECORD_SIZE)
+        write_at(self._handle, b"".join(records), PREFIX_SIZE + self._count * RECORD_SIZE, self._file)
         os.fsync(self._handle)
         fault_point("headers.before_count")
-        os.pwrite(self._handle, end.to_bytes(8, "little"), 8)
+        write_at(self._handle, end.to_bytes(8, "little"), 8, self._file)
         os.fsync(self._handle)
         fault_point("headers.after_append")
         self._count = end
@@ -264,9 +265,9 @@ class HeaderIndex:
         if not self._write:
             raise StoreError(f"{self._file} was opened for reading only")
         start = self._at(i) + _STATUS_OFFSET
-        os.pwrite(self._handle, status.to_bytes(4, "little"), start)
+        write_at(self._handle, status.to_bytes(4, "little"), start, self._file)
         if n_tx is not None:
-            os.pwrite(self._handle, n_tx.to_bytes(4, "little"), start + 4)
+            write_at(self._handle, n_tx.to_bytes(4, "little"), start + 4, self._file)
 
     def mark_failed(self, i: int, failed: int) -> None:
         """Adds the bit `failed` to a block and FAILED_CHILD to all its descendants."""
@@ -443,16 +444,20 @@ class HeaderIndex:
             self._save_active(fork)
 
     def _save_active(self, fork: int) -> None:
-        """Rewrites active.bin from a height on. Not flushed: it is made again from the coins if it is lost."""
+        """Rewrites active.bin from a height on. Not flushed, and no error if it fails, since the coins have moved by
+        now: it is made again from them if it is lost."""
         fault_point("headers.before_active")
-        handle = os.open(self._active_file, os.O_WRONLY | os.O_CREAT, 0o644)
         try:
-            there = os.fstat(handle).st_size // 4
-            start = min(fork, there)
-            os.pwrite(handle, self._active[start : self._length].tobytes(), start * 4)
-            os.ftruncate(handle, self._length * 4)
-        finally:
-            os.close(handle)
+            handle = os.open(self._active_file, os.O_WRONLY | os.O_CREAT, 0o644)
+            try:
+                there = os.fstat(handle).st_size // 4
+                start = min(fork, there)
+                write_at(handle, self._active[start : self._length].tobytes(), start * 4, self._active_file)
+                os.ftruncate(handle, self._length * 4)
+            finally:
+                os.close(handle)
+        except (OSError, StoreError) as error:
+            log.warning("%s was not brought up to date: %s", self._active_file, error)
         fault_point("headers.after_active")
 
     def ancestor(self, i: int, height: int) -> int:

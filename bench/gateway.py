@@ -24,7 +24,7 @@ from cluster import Cluster
 from cluster.gateway.start import Gateway, start_gateway
 from models.storage.store import Store
 
-__all__ = ["HttpClient", "Job", "main"]
+__all__ = ["HttpClient", "Job", "main", "quartiles", "through_cluster", "wait_idle"]
 
 DATA = Path(__file__).resolve().parents[1] / "tests" / "data" / "load"
 SILENCE = 0.05  # seconds of the client's round trip
@@ -79,8 +79,7 @@ def through_cluster(node: Cluster, job: Job) -> float:
 def over_http(node: Cluster, client: HttpClient, job: Job) -> float:
     """The same over HTTP, encoding and decoding of the JSON included."""
     collection = client.call("collecttxs", job.wtxids)["collection"]
-    while not all(c["idle"] for c in _open_collections(node)):
-        time.sleep(0.01)
+    wait_idle(node)
     time.sleep(SILENCE)
     begun = time.perf_counter()
     verdict = client.call("maketemplate", collection, job.prevhash, job.coinbase, [job.missing.hex()])
@@ -91,12 +90,19 @@ def over_http(node: Cluster, client: HttpClient, job: Job) -> float:
     return spent * 1000
 
 
+def wait_idle(node: Cluster) -> None:
+    """Returns when nothing is on its way for any collection."""
+    while not all(c["idle"] for c in _open_collections(node)):
+        time.sleep(0.01)
+
+
 def _open_collections(node: Cluster) -> list[dict[str, Any]]:
     actors = [stats for name, stats in node.stats().items() if name.startswith("collection-")]
     return [collection for stats in actors for collection in stats["collections"]]
 
 
-def _quartiles(samples: list[float]) -> str:
+def quartiles(samples: list[float]) -> str:
+    """Median and quartiles of milliseconds, for people."""
     low, middle, high = statistics.quantiles(samples, n=4)
     return f"{middle:6.2f} ms   (quartiles {low:.2f} .. {high:.2f})"
 
@@ -126,7 +132,7 @@ def main(arguments: list[str]) -> int:
                     if number >= WARM_UP:
                         samples[name].append(spent)
     for name, values in samples.items():
-        print(f"{name:10}{_quartiles(values)}")
+        print(f"{name:10}{quartiles(values)}")
     added = statistics.median(samples["JSON-RPC"]) - statistics.median(samples["Cluster"])
     print(f"the gateway adds {added:.2f} ms at the median; {count} samples each, load {os.getloadavg()[0]:.1f}")
     return 0

@@ -5,8 +5,10 @@ slot. Further collections live here too and work without prefetch.
 """
 
 import asyncio
+import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,9 +16,11 @@ from typing import Any, ClassVar
 import ray
 
 from actors.answers import answers
+from actors.clients import Clients
 from actors.peer import Peer
 from actors.pool import WorkerPool, id_of
 from actors.prefetch import Prefetch, PrefetchPeers
+from actors.share import FairShare
 from actors.template import RESEND, TIP_RETRIES
 from models.collection import TxCollection
 from models.consensus.context import BlockContext, Tip, TipVersion
@@ -36,6 +40,12 @@ __all__ = ["CollectionActor"]
 
 KEEP_TEMPLATES = 16  # per collection; older ones cannot be solved any more
 QUIET_AFTER = 2.0  # seconds without a client's call after which peers are not kept awake any more
+DECLARED_ID = (
+    400  # bytes that a declared transaction takes here and in the template actor, before anything is known of it
+)
+COPIES = 2  # of a known transaction: one here, one in the template actor
+LONG_SUPPLY = 100_000  # bytes; more are parsed in a thread, one client's at a time, so that others' calls go on
+THREAD_SWITCH = 0.0005  # seconds for which a parse may keep the event loop waiting
 
 
 @dataclass
@@ -53,6 +63,7 @@ class _Entry:
     templates: dict[int, tuple[bytes, bytes]] = field(default_factory=dict)  # number -> (header, coinbase)
     made: int = 0
     used: float = field(default_factory=time.monotonic)
+    room: int = 0  # bytes that were taken for it, those supplied among them
     supplied_bytes: int = 0
     verdicts: int = 0
 
@@ -67,6 +78,8 @@ class CollectionActor:
         self._tips = TipReader(Path(store))
         self._peers = PrefetchPeers(settings, WorkerPool("fetch", self._report), WorkerPool("script", self._report))
         self._entries: dict[str, _Entry] = {}
+        self._clients = Clients(settings)
+        self._parsing = FairShare()
         self._slot: str | None = None  # key of the collection that prefetches
         self._supervisor: Any = None
         self._chainstate = Peer("chainstate", self._report)
@@ -79,6 +92,7 @@ class CollectionActor:
         self._sweeping: asyncio.Task[None] | None = None
         self._prefetched: Counter[str] = Counter()  # by collections that are closed
         self._counts = {"opened": 0, "closed": 0, "verdicts": 0, "errors": 0}
+        sys.setswitchinterval(THREAD_SWITCH)
         self._id = ray.get_runtime_context().get_actor_id()  # begins every story, so that it ends with this actor
 
     def _report(self, worker: Any, why: str) -> None:
@@ -143,27 +157,30 @@ class CollectionActor:
         wants_slot = self._settings["prefetch"] == "on"
         if wants_slot and must_prefetch and self._slot is not None:
             return None
-        if len(self._entries) >= self._settings["max_collections"]:
-            raise Busy(f"{len(self._entries)} collections are open here, the most that are allowed")
-        takes_slot = wants_slot and self._slot is None
-        if takes_slot:
-            self._slot = key
-        try:
-            return await self._make(key, client, wtxids, takes_slot)
-        except BaseException:
-            if self._slot == key:
-                self._slot = None
-            self._entries.pop(key, None)
-            raise
+        with self._clients.calling(client):
+            room = len(wtxids) // 32 * DECLARED_ID
+            self._clients.open(client, room)
+            takes_slot = wants_slot and self._slot is None
+            if takes_slot:
+                self._slot = key
+            split = [wtxids[at : at + 32] for at in range(0, len(wtxids), 32)]
+            collection = TxCollection(split, self._settings["collection_budget"])
+            entry = _Entry(key, client, collection, set(), f"{self._id}/{key}", room=room)
+            try:
+                return await self._make(entry, wtxids, takes_slot)
+            except BaseException:
+                if self._slot == key:
+                    self._slot = None
+                self._entries.pop(key, None)
+                self._clients.close(client, entry.room, 0)
+                raise
 
-    async def _make(self, key: str, client: str, wtxids: bytes, takes_slot: bool) -> list[int]:
-        split = [wtxids[at : at + 32] for at in range(0, len(wtxids), 32)]
-        collection = TxCollection(split, self._settings["collection_budget"])
+    async def _make(self, entry: _Entry, wtxids: bytes, takes_slot: bool) -> list[int]:
+        collection, key = entry.collection, entry.key
         _, _, flags = await self._current_brief()
-        entry = _Entry(key, client, collection, set(), f"{self._id}/{key}")
         self._tell(entry, [("open", wtxids)])
         reference = known = None
-        if split:
+        if wtxids:
             try:
                 reference, known = await self._mempool.call_kept("lookup", wtxids, flags)
             except BaseException:
@@ -172,6 +189,12 @@ class CollectionActor:
         if known is not None:
             positions = known["positions"]
             table = TxTable.from_columns(known)
+            try:
+                self._clients.take(COPIES * table.nbytes)
+            except Busy:
+                self._forget_story(entry)
+                raise
+            entry.room += COPIES * table.nbytes
             collection.take_known(positions, table)
             collection.begin_scripts(flags)
             verified = positions[known["verified"]] + 1
@@ -221,27 +244,44 @@ class CollectionActor:
     async def unknown_tx_pos(self, key: str) -> list[int]:
         """Positions still missing, ascending (SPEC 1.3)."""
         self._touch()
-        return self._entry(key).collection.unknown_tx_pos()
+        entry = self._entry(key)
+        with self._clients.calling(entry.client):
+            return entry.collection.unknown_tx_pos()
 
     @answers
     async def add_missing_txs(self, key: str, raws: list[bytes | None]) -> list[int]:
         """Supplies transactions (SPEC 1.4); the positions still missing afterwards."""
         self._touch()
         entry = self._entry(key)
-        ops = self._supply(entry, raws)
-        if ops:
-            self._tell(entry, ops)
-            if entry.prefetch is not None:
-                entry.prefetch.wake()
-        return entry.collection.unknown_tx_pos()
+        with self._clients.calling(entry.client):
+            ops = await self._supply(entry, raws)
+            if ops:
+                self._tell(entry, ops)
+                if entry.prefetch is not None:
+                    entry.prefetch.wake()
+            return entry.collection.unknown_tx_pos()
 
-    def _supply(self, entry: _Entry, raws: list[bytes | None]) -> list[Op]:
+    async def _supply(self, entry: _Entry, raws: Sequence[bytes | None]) -> list[Op]:
         """Takes supplied transactions in; what the template actor must be told of them."""
-        records = entry.collection.check_supply(raws)
-        arrival = entry.collection.take_supplied(records)
-        if arrival.segment is None:
-            return []
-        entry.supplied_bytes += sum(record.nbytes for record in records)
+        size = sum(len(raw) for raw in raws if raw)
+        self._clients.supply(entry.client, size)
+        kept = 0
+        try:
+            if size < LONG_SUPPLY:
+                records = entry.collection.check_supply(raws)
+            else:
+                async with self._parsing.turn(entry.client):
+                    records = await asyncio.to_thread(entry.collection.check_supply, raws)
+                if self._entries.get(entry.key) is not entry:
+                    raise CollectionLost("this collection was closed while transactions were supplied to it")
+            arrival = entry.collection.take_supplied(records)
+            if arrival.segment is None:
+                return []
+            kept = size
+        finally:
+            self._clients.unsupply(entry.client, size - kept)
+        entry.supplied_bytes += kept
+        entry.room += kept
         return [self._op_add(entry, arrival.segment, arrival.rewires)]
 
     def _op_add(self, entry: _Entry, segment: int, rewires: list[Rewire]) -> Op:
@@ -266,22 +306,23 @@ class CollectionActor:
         begun = time.perf_counter()
         self._touch()
         entry = self._entry(key)
-        if coinbase is not None:
-            decode_transaction(coinbase)  # a client's mistake is answered before anything changes
-        ops = self._supply(entry, missing) if missing else []
-        if not entry.collection.complete:
-            if ops:
-                self._tell(entry, ops)
-            if ops and entry.prefetch is not None:
-                entry.prefetch.wake()
-            return pack_verdict(Verdict.missing_txs())
-        if entry.prefetch is not None:
-            entry.prefetch.pause()
-        flat = await self._check(entry, "check", ops, prevhash, coinbase, now, mode)
-        self._touch()
-        entry.verdicts += 1
-        self._counts["verdicts"] += 1
-        return self._with_template(entry, flat, begun)
+        with self._clients.calling(entry.client):
+            if coinbase is not None:
+                decode_transaction(coinbase)  # a client's mistake is answered before anything changes
+            ops = await self._supply(entry, missing) if missing else []
+            if not entry.collection.complete:
+                if ops:
+                    self._tell(entry, ops)
+                if ops and entry.prefetch is not None:
+                    entry.prefetch.wake()
+                return pack_verdict(Verdict.missing_txs())
+            if entry.prefetch is not None:
+                entry.prefetch.pause()
+            flat = await self._check(entry, "check", ops, prevhash, coinbase, now, mode)
+            self._touch()
+            entry.verdicts += 1
+            self._counts["verdicts"] += 1
+            return self._with_template(entry, flat, begun)
 
     @answers
     async def check_block(
@@ -297,20 +338,21 @@ class CollectionActor:
         None if the block is not made of the declared transactions. Those that were missing are taken from it."""
         self._touch()
         entry = self._entry(key)
-        declared = match_block(entry.collection, raw)
-        if declared is None:
-            return None
-        ops = self._supply(entry, [*declared.missing]) if declared.missing else []
-        if entry.prefetch is not None:
-            entry.prefetch.pause()
-        header, coinbase = declared.header.serialize(), declared.coinbase.raw
-        flat = await self._check(
-            entry, "check_declared", ops, header, coinbase, check_pow, check_merkle_root, now, mode
-        )
-        self._touch()
-        entry.verdicts += 1
-        self._counts["verdicts"] += 1
-        return flat
+        with self._clients.calling(entry.client):
+            declared = match_block(entry.collection, raw)
+            if declared is None:
+                return None
+            ops = await self._supply(entry, declared.missing) if declared.missing else []
+            if entry.prefetch is not None:
+                entry.prefetch.pause()
+            header, coinbase = declared.header.serialize(), declared.coinbase.raw
+            flat = await self._check(
+                entry, "check_declared", ops, header, coinbase, check_pow, check_merkle_root, now, mode
+            )
+            self._touch()
+            entry.verdicts += 1
+            self._counts["verdicts"] += 1
+            return flat
 
     async def _check(self, entry: _Entry, method: str, ops: list[Op], *args: Any) -> tuple[Any, ...]:
         """Asks the template actor, `ops` being the last message; one that does not know the story, or died, is told
@@ -322,7 +364,8 @@ class CollectionActor:
                 entry.seq += bool(ops)
                 ops = []
                 try:
-                    answer = unwrap(await getattr(template, method).remote(entry.story, seq, last, *args))
+                    call = getattr(template, method).remote(entry.story, entry.client, seq, last, *args)
+                    answer = unwrap(await call)
                     if answer != RESEND:
                         return answer
                 except ray.exceptions.RayActorError:
@@ -438,8 +481,9 @@ class CollectionActor:
 
     @answers
     async def close_client(self, client: str) -> int:
-        """Frees everything of one client; how many collections that were."""
-        keys = [key for key, entry in self._entries.items() if entry.client == client]
+        """Frees everything of one client, or of a gateway and all of its clients (`gateway/client`); how many
+        collections that were."""
+        keys = [key for key, entry in self._entries.items() if client in (entry.client, entry.client.partition("/")[0])]
         for key in keys:
             self._drop(key)
         return len(keys)
@@ -449,6 +493,7 @@ class CollectionActor:
         if entry is None:
             return
         self._counts["closed"] += 1
+        self._clients.close(entry.client, entry.room, entry.supplied_bytes)
         if entry.prefetch is not None:
             entry.prefetch.close()
             self._prefetched.update(entry.prefetch.counts)
@@ -492,6 +537,7 @@ class CollectionActor:
             "open": len(self._entries),
             "slot_used": self._slot is not None,
             "bytes": sum(entry.collection.nbytes for entry in self._entries.values()),
+            **self._clients.stats(),
             "fetch_requests": self._peers.fetch.requests,
             "script_requests": self._peers.script.requests,
             "prefetched": self._prefetched_so_far(),

@@ -238,13 +238,12 @@ class MempoolActor:
         jobs = batch.script_jobs(self._scripts, flags)
         size = self._settings["batch_script_inputs"]
         for chunk in chunked(jobs, size):
-            firsts = await self._verify.call(
+            firsts = await self._verify.run(
                 "speculate",
                 [job for _, job in chunk],
                 flags,
                 deadline=self._settings["script_deadline_s"],
                 reserve=1,
-                kill_late=True,
             )
             passed = [wtxid for (wtxid, _), first in zip(chunk, firsts, strict=True) if first < 0]
             self._scripts.add(passed, flags)

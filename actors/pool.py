@@ -3,17 +3,22 @@ more elsewhere, and a second death is an error of its own. Membership comes from
 """
 
 import asyncio
-from collections.abc import Callable
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import ray
 
-from models.errors import Busy, WorkerLost
+from models.errors import Busy, InternalError, WorkerLost
 from models.messages import unwrap
 
 __all__ = ["WorkerPool", "id_of"]
 
 REPLACEMENT_PATIENCE = 10.0  # seconds to wait for a spare when the pool is empty
+STATE_PATIENCE = 2.0  # seconds in which a worker must say what it is at
+AT_LEAST = 0.9  # of the deadline: what has run that long when it is looked at will not be waited for
+MOST_WORKERS_TRIED = 8  # for one batch, others' faults included
 
 
 def id_of(actor: Any) -> str:
@@ -34,6 +39,7 @@ class WorkerPool:
         self._handles: list[Any] = []
         self._busy: dict[Any, int] = {}
         self._lost: set[Any] = set()
+        self._killed: set[Any] = set()  # by us, for one call that took too long: the others at them are not at fault
         self._changed = asyncio.Event()
 
     def __len__(self) -> int:
@@ -64,35 +70,91 @@ class WorkerPool:
             raise WorkerLost(f"there is no {self.kind} worker; the supervisor has not put one in")
         return worker
 
-    async def call(
-        self, method: str, *args: Any, deadline: float, wait: bool = True, reserve: int = 0, kill_late: bool = False
-    ) -> Any:
+    async def call(self, method: str, *args: Any, deadline: float, wait: bool = True, reserve: int = 0) -> Any:
         """Calls `method` on a worker and returns its value.
 
         Raises WorkerLost when two workers died under it (or, without `wait`, when there is none), Busy when it took
-        longer than `deadline` seconds; with `kill_late` such a worker is given up, since its call cannot be stopped.
+        longer than `deadline` seconds.
         """
         for attempt in range(2):
             worker = await self._member(reserve, wait)
-            self.requests += 1
-            self._busy[worker] = self._busy.get(worker, 0) + 1
             try:
-                async with asyncio.timeout(deadline):
-                    answer = await getattr(worker, method).remote(*args)
+                with self._at(worker):
+                    async with asyncio.timeout(deadline):
+                        answer = await getattr(worker, method).remote(*args)
                 return unwrap(answer)
             except TimeoutError:
-                if kill_late:
-                    self._drop(worker, "it went past its deadline", kill=True)
                 raise Busy(f"a {self.kind} request took longer than {deadline:g} s") from None
             except ray.exceptions.RayActorError as error:
                 self._drop(worker, str(type(error).__name__))
                 self.retries += 1
                 if attempt:
                     raise WorkerLost(f"two {self.kind} workers died under one request") from None
-            finally:
-                if worker in self._busy:
-                    self._busy[worker] -= 1
         raise AssertionError("unreachable")
+
+    async def run(self, method: str, *args: Any, deadline: float, wait: bool = True, reserve: int = 0) -> Any:
+        """Calls a `method` that cannot be interrupted, and that takes a name of the call as its last argument.
+
+        The deadline is for the work, not for waiting behind others: a worker that has been at one call for longer than
+        `deadline` seconds is killed and replaced. Raises Busy if it was this call, InternalError if two workers
+        died under it, which is then not tried again, WorkerLost if there is no worker.
+        """
+        name = secrets.token_hex(8)
+        deaths = 0
+        for _ in range(MOST_WORKERS_TRIED):
+            worker = await self._member(reserve, wait)
+            try:
+                with self._at(worker):
+                    answer = await self._patiently(worker, method, *args, name, deadline=deadline)
+                return unwrap(answer)
+            except ray.exceptions.RayActorError as error:
+                deaths += worker not in self._killed
+                self._drop(worker, str(type(error).__name__))
+                self.retries += 1
+                if deaths == 2:
+                    raise InternalError(
+                        f"two {self.kind} workers died under one batch; it is not tried again"
+                    ) from None
+        raise Busy(f"{MOST_WORKERS_TRIED} {self.kind} workers were replaced while a batch waited at them; ask again")
+
+    async def _patiently(self, worker: Any, method: str, *args: Any, deadline: float) -> Any:
+        """The answer, however long others keep the worker from it. `args` end with the call's name."""
+        answer = asyncio.ensure_future(_answer(getattr(worker, method).remote(*args)))
+        try:
+            while True:
+                done, _ = await asyncio.wait({answer}, timeout=deadline)
+                if done:
+                    return answer.result()
+                running = await self._running(worker)
+                mine = running is None or running.get(args[-1], 0.0) >= deadline * AT_LEAST
+                if mine or max((running or {}).values(), default=0.0) >= deadline:
+                    self._killed.add(worker)
+                    self._drop(worker, "it went past its deadline", kill=True)
+                if mine:
+                    raise Busy(f"a {self.kind} request took longer than {deadline:g} s")
+        finally:
+            answer.cancel()
+
+    async def _running(self, worker: Any) -> dict[str, float] | None:
+        """Calls that the worker is at, with the seconds since they began; None if it does not even say that."""
+        try:
+            async with asyncio.timeout(STATE_PATIENCE):
+                return await worker.running.remote()
+        except TimeoutError:
+            return None
+        except ray.exceptions.RayActorError:
+            return {}  # the call itself says so next
+
+    @contextmanager
+    def _at(self, worker: Any) -> Iterator[None]:
+        """Counts a request at a worker."""
+        self.requests += 1
+        self._busy[worker] = self._busy.get(worker, 0) + 1
+        try:
+            yield
+        finally:
+            if worker in self._busy:
+                self._busy[worker] -= 1
 
     def keep_awake(self) -> None:
         """Speaks to the first worker, which a check will need soon; not waited for."""
@@ -108,3 +170,8 @@ class WorkerPool:
         self._report(worker, why)
         if kill:
             ray.kill(worker)
+
+
+async def _answer(reference: Any) -> Any:
+    """An object reference as a coroutine."""
+    return await reference

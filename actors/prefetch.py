@@ -233,14 +233,13 @@ class Prefetch:
                 await task
 
     async def _verify(self, chunk: list[tuple[int, ScriptJob]], flags: int) -> None:
-        firsts = await self._peers.script.call(
+        firsts = await self._peers.script.run(
             "speculate",
             [job for _, job in chunk],
             flags,
             deadline=self._peers.settings["script_deadline_s"],
             wait=False,
             reserve=1,
-            kill_late=True,
         )
         if self._collection.script_flags != flags:
             return

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from actors.pool import WorkerPool
+from actors.share import FairShare
 from models.coins.coin import Coin
 from models.coins.columns import CoinBatch
 from models.coins.following import FollowingView
@@ -33,6 +34,7 @@ class Reading:
             FollowingView(Path(store) / "chainstate", LOCAL_THREADS, settings["fetch_block_cache"]) if few else None
         )
         self.local_reads = 0
+        self.share = FairShare()
         self.fetch = fetch
         self.script = script
         self.chainstate: Any = None
@@ -94,7 +96,7 @@ class Reading:
 
         async def run(chunk: list[ScriptJob]) -> list[int]:
             try:
-                return await self.script.call("verify", chunk, flags, deadline=deadline, kill_late=True)
+                return await self.script.run("verify", chunk, flags, deadline=deadline)
             finally:
                 limit.release()
 
@@ -110,12 +112,16 @@ class Reading:
                 task.cancel()
             raise
 
-    async def drive(self, steps: Steps, tip: Tip, aside: bool = False) -> BlockJudgement:
-        """Runs a check to its end (see `models.consensus.check`); `aside`: in a thread, since its steps are long."""
+    async def drive(self, steps: Steps, tip: Tip, client: str = "", aside: bool = False) -> BlockJudgement:
+        """Runs a check to its end (see `models.consensus.check`); `aside`: in a thread, since its steps are long.
+
+        Between steps others have their turn: whoever's checks have cost least goes first.
+        """
         answer: Any = None
         try:
             while True:
-                wanted = await asyncio.to_thread(_step, steps, answer) if aside else _step(steps, answer)
+                async with self.share.turn(client):
+                    wanted = await asyncio.to_thread(_step, steps, answer) if aside else _step(steps, answer)
                 if isinstance(wanted, BlockJudgement):
                     return wanted
                 if isinstance(wanted, CoinsWanted):

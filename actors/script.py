@@ -4,6 +4,8 @@ the process on a bug and its calls cannot be interrupted.
 
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import ray
@@ -29,23 +31,43 @@ class ScriptWorker:
         self._threads = threads
         self._jobs = {"validation": 0, "speculation": 0}
         self._inputs = {"validation": 0, "speculation": 0}
+        self._begun: dict[str, float] = {}
         self._gates = {name: threading.Event() for name in ("speculation", "validation")}
         for gate in self._gates.values():
             gate.set()
 
     @ray.method(concurrency_group="validation")
     @answers
-    def verify(self, jobs: ScriptJobs, flags: int) -> list[int]:
-        """First failing input of each (raw transaction, [(satoshis, scriptPubKey), ...]), or -1. A check waits."""
-        self._gates["validation"].wait()
-        return self._verify("validation", jobs, flags)
+    def verify(self, jobs: ScriptJobs, flags: int, name: str = "") -> list[int]:
+        """First failing input of each (raw transaction, [(satoshis, scriptPubKey), ...]), or -1. A check waits.
+
+        `name` is how `running` calls it.
+        """
+        with self._at(name):
+            self._gates["validation"].wait()
+            return self._verify("validation", jobs, flags)
 
     @ray.method(concurrency_group="speculation")
     @answers
-    def speculate(self, jobs: ScriptJobs, flags: int) -> list[int]:
+    def speculate(self, jobs: ScriptJobs, flags: int, name: str = "") -> list[int]:
         """The same ahead of time, in small batches."""
-        self._gates["speculation"].wait()
-        return self._verify("speculation", jobs, flags)
+        with self._at(name):
+            self._gates["speculation"].wait()
+            return self._verify("speculation", jobs, flags)
+
+    @contextmanager
+    def _at(self, name: str) -> Iterator[None]:
+        self._begun[name] = time.monotonic()
+        try:
+            yield
+        finally:
+            self._begun.pop(name, None)
+
+    @ray.method(concurrency_group="control")
+    def running(self) -> dict[str, float]:
+        """Calls under way by name, and the seconds since each began."""
+        now = time.monotonic()
+        return {name: now - begun for name, begun in list(self._begun.items())}
 
     def _verify(self, group: str, jobs: ScriptJobs, flags: int) -> list[int]:
         self._jobs[group] += len(jobs)

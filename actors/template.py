@@ -200,6 +200,7 @@ class TemplateActor:
     async def check(
         self,
         key: str,
+        client: str,
         seq: int,
         ops: list[Op],
         prevhash: bytes,
@@ -208,13 +209,13 @@ class TemplateActor:
         mode: str | None = None,
     ) -> tuple[Any, ...] | str:
         """Verdict on a complete declaration (SPEC 1.5, from step 3) of which `seq` messages were sent before this one,
-        which brings the last facts with it; or RESEND."""
+        which brings the last facts with it; or RESEND. Clients have their turns by what their checks cost."""
         begun = time.perf_counter()
         slot = await self._slot(key, seq, ops)
         if slot is None:
             return RESEND
         self._counts["checks"] += 1
-        verdict = await self._deadline(self._check_slot(slot, prevhash, coinbase, self._now(now), mode))
+        verdict = await self._deadline(self._check_slot(slot, client, prevhash, coinbase, self._now(now), mode))
         if slot.draft.nbytes > self._settings["collection_budget"]:
             slot.draft.forget_coins()  # too much to be kept for another check; that one reads again
         self._count(verdict)
@@ -235,7 +236,7 @@ class TemplateActor:
         self._counts[name] += 1
 
     async def _check_slot(
-        self, slot: DraftSlot, prevhash: bytes, coinbase: bytes | None, now: int, mode: str | None
+        self, slot: DraftSlot, client: str, prevhash: bytes, coinbase: bytes | None, now: int, mode: str | None
     ) -> Verdict:
         for _ in range(TIP_RETRIES):
             tip = self._tips.read()
@@ -243,7 +244,7 @@ class TemplateActor:
                 return await self._not_best(prevhash, tip)
             try:
                 context = await self._context_of(tip)
-                verdict = await self._judge(slot, context, coinbase, now, mode)
+                verdict = await self._judge(slot, client, context, coinbase, now, mode)
             except StaleView:
                 await asyncio.sleep(0.001)
                 continue
@@ -288,14 +289,14 @@ class TemplateActor:
         return Verdict(kind, r.NOT_BEST_PREVBLK.text, debug, category=r.NOT_BEST_PREVBLK.category.value)
 
     async def _judge(
-        self, slot: DraftSlot, context: BlockContext, coinbase: bytes | None, now: int, mode: str | None
+        self, slot: DraftSlot, client: str, context: BlockContext, coinbase: bytes | None, now: int, mode: str | None
     ) -> Verdict:
         begun = time.perf_counter()
         header = self._template_header(context, now)
         raw = dummy_coinbase(context, slot.witness_root) if coinbase is None else coinbase
         inline = (mode or self._settings["script_mode"]) == "inline"
         steps = check_block_draft(slot.draft, header, decode_transaction(raw), context, now, slot.witness_root, inline)
-        judgement = await self._reading.drive(steps, context.tip)
+        judgement = await self._reading.drive(steps, context.tip, client)
         if judgement.failure:
             return _with_timings(Verdict.of_failure(judgement.failure, judgement.rows), judgement, begun)
         template = (
@@ -319,6 +320,7 @@ class TemplateActor:
         proposal: bool = False,
         now: int | None = None,
         mode: str | None = None,
+        client: str = "",
     ) -> tuple[Any, ...]:
         """Verdict on a whole block (Core: `TestBlockValidity`); a `proposal` is first looked for in the index.
 
@@ -341,7 +343,7 @@ class TemplateActor:
             )
 
         aside = len(raw) > LONG_BLOCK
-        verdict = await self._deadline(self._check_on_tip(steps, block.header.prev_hash, aside))
+        verdict = await self._deadline(self._check_on_tip(steps, block.header.prev_hash, client, aside))
         self._count(verdict)
         return pack_verdict(verdict)
 
@@ -360,6 +362,7 @@ class TemplateActor:
     async def check_declared(
         self,
         key: str,
+        client: str,
         seq: int,
         ops: list[Op],
         header: bytes,
@@ -393,14 +396,14 @@ class TemplateActor:
         def steps(context: BlockContext) -> Steps:
             return check_block_draft(draft, parsed, first, context, self._now(now), witness_root, inline, before)
 
-        verdict = await self._deadline(self._check_on_tip(steps, parsed.prev_hash))
+        verdict = await self._deadline(self._check_on_tip(steps, parsed.prev_hash, client))
         if draft.nbytes > self._settings["collection_budget"]:
             draft.forget_coins()
         self._count(verdict)
         return pack_verdict(verdict)
 
     async def _check_on_tip(
-        self, steps: Callable[[BlockContext], Steps], prevhash: bytes, aside: bool = False
+        self, steps: Callable[[BlockContext], Steps], prevhash: bytes, client: str, aside: bool = False
     ) -> Verdict:
         """Drives the check of a whole block on the tip as it is now; again if the tip moves meanwhile."""
         for _ in range(TIP_RETRIES):
@@ -408,7 +411,7 @@ class TemplateActor:
             tip = self._tips.read()
             try:
                 context = await self._context_of(tip)
-                judgement = await self._reading.drive(steps(context), tip, aside)
+                judgement = await self._reading.drive(steps(context), tip, client, aside)
             except StaleView:
                 await asyncio.sleep(0.001)
                 continue

@@ -522,13 +522,21 @@ class Cluster:
         """A collection actor with a free slot; one more is started if there is none; after eight, any."""
         for _ in range(RETRIES):
             actors = self._directory["collection"]
+            refusal: Busy | None = None
             for must_prefetch in (True, False):
                 for actor in actors:
-                    answer = self._try_open(actor, key, blob, must_prefetch)
+                    try:
+                        answer = self._try_open(actor, key, blob, must_prefetch)
+                    except Busy as busy:
+                        refusal = busy  # that process is full; another may not be
+                        continue
                     if answer is not None:
                         return actor, answer
                 if must_prefetch and self._grow():
+                    refusal = None
                     break
+            if refusal is not None:
+                raise refusal
             self._refresh()
             if not self._directory["collection"]:
                 time.sleep(RETRY_PAUSE)

@@ -131,11 +131,17 @@ class Settings(BaseSettings):
     tip_old_s: int = Field(ge=1, le=10_000 * ONE_DAY, description="seconds after which the tip counts as old")
 
     max_collections: int = Field(ge=1, le=1_000_000, description="most open collections together")
+    collections_bytes: Bytes = Field(
+        ge=1 * MiB, le=1024 * GiB, description="most that open collections may take together, bytes"
+    )
     max_collections_per_client: int = Field(ge=1, le=1_000_000, description="most open collections of one client")
     supplied_bytes_per_client: Bytes = Field(
         ge=0, le=64 * GiB, description="most that transactions supplied by one client may take, bytes"
     )
     pending_calls_per_client: int = Field(ge=1, le=1_000_000, description="most waiting calls of one client")
+    calls_per_second_per_client: int = Field(
+        ge=0, le=1_000_000, description="most calls of one client in a second; 0: any number"
+    )
     collection_idle_s: float = Field(
         ge=0.01, le=365 * ONE_DAY, description="seconds without a call after which a collection is closed"
     )

@@ -31,7 +31,7 @@ async def collecttxs(call: Call, wtxids: list[Any], session: str | None) -> dict
     _all_text(wtxids, "wtxids")
     hashes = await off_loop(66 * len(wtxids), parse_wtxids, wtxids)
     with house.sessions.opening(client):
-        actor, key, unknown = await house.peers.open_collection(house.client, b"".join(hashes))
+        actor, key, unknown = await house.peers.open_collection(f"{house.client}/{client.label}", b"".join(hashes))
         house.sessions.add(client, Held(key, actor, len(hashes), len(unknown)))
     house.metrics.observe("collect", time.perf_counter() - begun)
     return {"collection": key, "unknown": unknown}

@@ -93,13 +93,21 @@ class Peers:
         await self.wired.wait()
         key = secrets.token_hex(16)
         for _ in range(RETRIES):
+            refusal: Busy | None = None
             for must_prefetch in (True, False):
                 for actor in list(self._directory["collection"]):
-                    unknown = await self._try_open(actor, key, client, blob, must_prefetch)
+                    try:
+                        unknown = await self._try_open(actor, key, client, blob, must_prefetch)
+                    except Busy as busy:
+                        refusal = busy  # that process is full; another may not be
+                        continue
                     if unknown is not None:
                         return actor, key, unknown
                 if must_prefetch and await self._grow():
+                    refusal = None
                     break
+            if refusal is not None:
+                raise refusal
             await self._refresh()
             if not self._directory["collection"]:
                 await asyncio.sleep(RETRY_PAUSE)

@@ -85,6 +85,8 @@ class Pool:
     async def call(self, method: str, argument: Any, *_: Any, **__: Any) -> Any:
         return await self._peers.ask(method, len(argument) // 36 if method == "prefetch" else len(argument))
 
+    run = call
+
 
 class Remote:
     def __init__(self, run: Callable[..., Any]) -> None:

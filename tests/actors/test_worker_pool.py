@@ -11,7 +11,7 @@ import ray
 
 import actors.pool as pool_module
 from actors.pool import WorkerPool
-from models.errors import Busy, CoinsReadError, WorkerLost
+from models.errors import Busy, CoinsReadError, InternalError, WorkerLost
 from models.messages import failed, ok
 
 
@@ -139,19 +139,122 @@ def test_a_missed_deadline_is_busy_and_the_worker_stays(make_pool: Callable[...,
     assert lost == []
 
 
+class FakeScriptWorker(FakeWorker):
+    """Says what it is at: `others` are calls of somebody else's, with the seconds since they began."""
+
+    def __init__(self, *script: Any, begins: bool = True, others: dict[str, float] | None = None) -> None:
+        super().__init__(*script)
+        self.begins = begins
+        self.others = others or {}
+        self.dead = asyncio.Event()
+        self.work = Method(self._named_work)
+        self.running = Method(self._running)
+
+    async def _named_work(self, item: Any, name: str) -> Any:
+        self.name = name
+        work = asyncio.ensure_future(self._work(item))
+        end = asyncio.ensure_future(self.dead.wait())
+        await asyncio.wait({work, end}, return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            work.cancel()
+            raise ray.exceptions.ActorDiedError()
+        return work.result()
+
+    async def _running(self) -> dict[str, float]:
+        return {**self.others, **({self.name: 60.0} if self.begins else {})}
+
+
+def run(pool: WorkerPool, **options: Any) -> Any:
+    async def call_it() -> Any:
+        return await pool.run("work", "item", **{"deadline": 0.01, **options})
+
+    return asyncio.run(call_it())
+
+
+@pytest.fixture
+def killed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Workers that were killed; a call at them then fails, as with Ray."""
+    workers: list[Any] = []
+
+    def kill(worker: Any) -> None:
+        workers.append(worker)
+        worker.dead.set()
+
+    monkeypatch.setattr(ray, "kill", kill)
+    return workers
+
+
 def test_a_script_batch_past_its_deadline_costs_its_worker_and_is_not_tried_again(
-    make_pool: Callable[..., WorkerPool], lost: list[Any], monkeypatch: pytest.MonkeyPatch
+    make_pool: Callable[..., WorkerPool], lost: list[Any], killed: list[Any]
 ) -> None:
-    killed: list[Any] = []
-    monkeypatch.setattr(ray, "kill", killed.append)
-    slow, other = FakeWorker("hang"), FakeWorker("fine")
+    slow, other = FakeScriptWorker("hang"), FakeScriptWorker("fine")
     pool = make_pool(slow, other)
-    with pytest.raises(Busy):
-        call(pool, deadline=0.01, kill_late=True)
+    with pytest.raises(Busy, match="longer than"):
+        run(pool)
     assert killed == [slow]
     assert [worker for worker, _ in lost] == [slow]
     assert other.asked == []
-    assert call(pool) == "fine"
+    assert run(pool) == "fine"
+
+
+def test_waiting_behind_others_does_not_count_against_the_deadline(
+    make_pool: Callable[..., WorkerPool], killed: list[Any]
+) -> None:
+    async def wait_long() -> Any:
+        worker = FakeScriptWorker("fine", begins=False, others={"other": 0.005})
+        ready, work = asyncio.Event(), worker._work
+        looks = 0
+
+        async def late(item: Any) -> Any:
+            await ready.wait()
+            return await work(item)
+
+        async def look() -> dict[str, float]:
+            nonlocal looks
+            looks += 1
+            if looks == 5:
+                ready.set()
+            return dict(worker.others)
+
+        worker._work, worker.running = late, Method(look)  # type: ignore[method-assign]
+        return await make_pool(worker).run("work", "item", deadline=0.01)
+
+    assert asyncio.run(wait_long()) == "fine"
+    assert killed == []
+
+
+def test_who_waits_behind_somebody_elses_endless_call_is_served_by_another_worker(
+    make_pool: Callable[..., WorkerPool], killed: list[Any]
+) -> None:
+    stuck = [FakeScriptWorker("hang", begins=False, others={"other": 60.0}) for _ in range(2)]
+    pool = make_pool(*stuck, FakeScriptWorker("fine"))
+    assert run(pool) == "fine"
+    assert killed == stuck
+
+
+def test_a_script_batch_that_took_two_workers_is_an_internal_error(
+    make_pool: Callable[..., WorkerPool], killed: list[Any]
+) -> None:
+    workers = [FakeScriptWorker("die"), FakeScriptWorker("die"), FakeScriptWorker("fine")]
+    with pytest.raises(InternalError, match="two fetch workers died under one batch"):
+        run(make_pool(*workers), deadline=5)
+    assert workers[2].asked == []
+
+
+def test_a_worker_that_does_not_even_say_what_it_is_at_is_replaced(
+    make_pool: Callable[..., WorkerPool], killed: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool_module, "STATE_PATIENCE", 0.01)
+    silent = FakeScriptWorker("hang")
+
+    async def never() -> dict[str, float]:
+        await asyncio.Event().wait()
+        return {}
+
+    silent.running = Method(never)
+    with pytest.raises(Busy):
+        run(make_pool(silent))
+    assert killed == [silent]
 
 
 def test_the_least_busy_worker_is_asked(make_pool: Callable[..., WorkerPool]) -> None:

@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 export RAY_USAGE_STATS_ENABLED := 0
 export RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER := 0
 
-.PHONY: setup demo test lint bench lock clean
+.PHONY: setup demo test lint bench fuzz lock clean
 
 setup: $(VENV)/.ready
 
@@ -30,6 +30,11 @@ lint: setup
 
 bench: setup
 	$(BIN)/txcollection bench quick
+
+# Every parser of outside bytes, guided by coverage, so many seconds each.
+FUZZ_SECONDS ?= 30
+fuzz: setup
+	$(BIN)/python -m tests.fuzz.run all --seconds $(FUZZ_SECONDS)
 
 # Pins every dependency with hashes and without any index address.
 lock:

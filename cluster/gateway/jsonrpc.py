@@ -6,6 +6,7 @@ The two versions differ in how errors travel: 1.0 puts them into the HTTP status
 """
 
 import json
+import math
 from typing import Any
 
 from models.errors import Busy, ClientError, CollectionLost, DecodeError, NotReady, TxCollectionError
@@ -48,6 +49,7 @@ NO_SUCH_COLLECTION = -32001
 BUSY = -32005
 
 _MAX_DIGITS = 400  # of a number; beyond this Python's conversion becomes expensive
+_MAX_DEPTH = 512  # of lists and objects in each other (Core: MAX_JSON_DEPTH, univalue_read.cpp)
 
 
 class RpcError(Exception):
@@ -90,6 +92,13 @@ def _number(digits: str) -> int:
     return int(digits)
 
 
+def _fraction(digits: str) -> float:
+    value = float(digits) if len(digits) <= _MAX_DIGITS else math.inf
+    if math.isinf(value):
+        raise ValueError("a number is too long, or too large to be sent back")
+    return value
+
+
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON")
 
@@ -97,9 +106,28 @@ def _no_constant(name: str) -> Any:
 def load(body: bytes) -> Any:
     """The JSON value of a request's body. Raises RpcError with Core's text for anything else."""
     try:
-        return json.loads(body.decode("utf-8"), parse_int=_number, parse_constant=_no_constant)
+        value = json.loads(body.decode("utf-8"), parse_int=_number, parse_float=_fraction, parse_constant=_no_constant)
     except (ValueError, RecursionError):
         raise RpcError(PARSE_ERROR, "Parse error") from None
+    if body.count(b"[") + body.count(b"{") > _MAX_DEPTH and _is_too_deep(value):
+        raise RpcError(PARSE_ERROR, "Parse error")
+    return value
+
+
+def _is_too_deep(value: Any) -> bool:
+    """Whether it goes on below the depth that Core reads; what does not can also be written in any reply."""
+    level = [value]
+    for _ in range(_MAX_DEPTH):
+        below: list[Any] = []
+        for one in level:
+            if isinstance(one, dict):
+                below += one.values()
+            elif isinstance(one, list):
+                below += one
+        level = [one for one in below if isinstance(one, (dict, list))]
+        if not level:
+            return False
+    return True
 
 
 def dump(value: Any) -> bytes:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgpack
 
+from models.coins.codec import UINT64_MAX
 from models.coins.coin import Coin
 from models.errors import StoreCorrupt, StoreError
 from models.storage.durable import TEMPORARY, write_atomic
@@ -26,8 +27,18 @@ BLOCK_MAGIC = b"TXCBLCK1"
 UNDO_MAGIC = b"TXCUNDO1"
 PREFIX_SIZE = 8 + 32
 HEADER_SIZE = 80
+INT32_MAX = 0x7FFF_FFFF
 
 log = logging.getLogger(__name__)
+
+
+def _coin_of(value: int, height: int, coinbase: bool, script: bytes) -> Coin:
+    """The coin of a row. Raises TypeError or ValueError for anything that was never written."""
+    if not (type(value) is type(height) is int and type(coinbase) is bool and type(script) is bytes):
+        raise TypeError("a row is no coin")
+    if not (0 <= value <= UINT64_MAX and 0 <= height <= INT32_MAX):
+        raise ValueError(f"a coin of {value} satoshis at height {height}")
+    return Coin(value, height, coinbase, script)
 
 
 class BlockArchive:
@@ -93,10 +104,14 @@ class BlockArchive:
 
     def get_undo(self, block_hash: bytes) -> list[list[Coin]] | None:
         """What `put_undo` stored, None if it is not kept. Raises `StoreCorrupt` naming the file if it is damaged."""
-        payload = self._get(self._undo_file(block_hash), UNDO_MAGIC)
+        file = self._undo_file(block_hash)
+        payload = self._get(file, UNDO_MAGIC)
         if payload is None:
             return None
-        return [[Coin(*row) for row in coins] for coins in msgpack.unpackb(payload)]
+        try:
+            return [[_coin_of(*row) for row in coins] for coins in msgpack.unpackb(payload)]
+        except (ValueError, TypeError, msgpack.UnpackException) as error:
+            raise StoreCorrupt(f"{file} is damaged: it holds no undo data ({error})") from None
 
     def has_block(self, block_hash: bytes) -> bool:
         """Whether the body of a block is kept."""

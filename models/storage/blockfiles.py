@@ -4,6 +4,7 @@ Every byte may be XORed with a key of 8 bytes by its absolute position in the fi
 index and point at the block itself, behind the magic and the size; nothing is ever found by scanning.
 """
 
+import os
 import re
 from pathlib import Path
 
@@ -95,6 +96,8 @@ class BlockFiles:
                 size = int.from_bytes(prefix[MAGIC_SIZE:], "little")
                 if len(prefix) < PREFIX_SIZE or not 0 < size <= MAX_RECORD:
                     raise StoreCorrupt(f"{file}: there is no record at byte {position}")
+                if position + size + extra > os.fstat(handle.fileno()).st_size:  # before room for it is made
+                    raise StoreCorrupt(f"{file}: the record at byte {position} is cut off")
                 data = xor_at(handle.read(size + extra), self.key, position)
         except OSError as error:
             raise StoreError(f"cannot read {file}: {error.strerror}") from error

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import plyvel
 
-from models.coins.codec import obfuscate, read_varint
+from models.coins.codec import UINT32_MAX, obfuscate, read_varint
 from models.errors import StoreCorrupt, StoreError
 from models.storage.coinsdb import leveldb_text, open_leveldb
 from models.storage.reader import OBFUSCATION_KEY, parse_obfuscation_key
@@ -24,6 +24,7 @@ __all__ = [
     "HAVE_DATA",
     "HAVE_UNDO",
     "parent_positions",
+    "parse_record",
     "read_block_index",
     "spread_failure",
 ]
@@ -36,6 +37,7 @@ FAILED_CHILD = 64
 FAILED_MASK = FAILED | FAILED_CHILD
 
 HEADER_SIZE = 80
+INT32_MAX = 0x7FFF_FFFF
 BLOCK_PREFIX = b"b"  # Core: DB_BLOCK_INDEX, node/blockstorage.cpp
 
 #: One entry. Hashes are 32 bytes in internal order; file and positions are 0 where there are no data.
@@ -54,19 +56,19 @@ ENTRY = np.dtype(
 _ENTRY = struct.Struct("<32siIIiII80s")
 
 
-def _parse(key: bytes, value: bytes) -> bytes:
-    """One record as the bytes of an `ENTRY` (Core: CDiskBlockIndex, chain.h)."""
+def parse_record(key: bytes, value: bytes) -> bytes:
+    """One record as the bytes of an `ENTRY` (Core: CDiskBlockIndex, chain.h). Raises `StoreCorrupt`."""
     _, pos = read_varint(value, 0)  # a version nobody reads
-    height, pos = read_varint(value, pos)
-    status, pos = read_varint(value, pos)
-    n_tx, pos = read_varint(value, pos)
+    height, pos = read_varint(value, pos, INT32_MAX)
+    status, pos = read_varint(value, pos, UINT32_MAX)
+    n_tx, pos = read_varint(value, pos, UINT32_MAX)
     file = data_pos = undo_pos = 0
     if status & (HAVE_DATA | HAVE_UNDO):
-        file, pos = read_varint(value, pos)
+        file, pos = read_varint(value, pos, INT32_MAX)
     if status & HAVE_DATA:
-        data_pos, pos = read_varint(value, pos)
+        data_pos, pos = read_varint(value, pos, UINT32_MAX)
     if status & HAVE_UNDO:
-        undo_pos, pos = read_varint(value, pos)
+        undo_pos, pos = read_varint(value, pos, UINT32_MAX)
     header = value[pos : pos + HEADER_SIZE]
     if len(header) != HEADER_SIZE or sha256d(header) != key[1:]:
         raise StoreCorrupt(f"the record of block {to_display(key[1:])} does not hold its header")
@@ -122,8 +124,8 @@ def read_block_index(path: Path) -> np.ndarray:
         plain = not any(key)
         with db.iterator(prefix=BLOCK_PREFIX, verify_checksums=True, fill_cache=False) as records:
             for record, value in records:
-                packed += _parse(record, value if plain else obfuscate(value, key))
-    except (plyvel.Error, struct.error) as error:
+                packed += parse_record(record, value if plain else obfuscate(value, key))
+    except plyvel.Error as error:
         raise StoreCorrupt(f"{path} is damaged: {leveldb_text(error)}") from error
     except StoreCorrupt as error:
         raise StoreCorrupt(f"{path} is damaged: {error}") from error

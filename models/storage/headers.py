@@ -105,6 +105,7 @@ class HeaderIndex:
         try:
             self._count = self._read_count()
             self._map()
+            self._check_links()
         except BaseException:
             os.close(self._handle)
             raise
@@ -192,6 +193,20 @@ class HeaderIndex:
         self._capacity = (size - PREFIX_SIZE) // RECORD_SIZE
         self._bytes = mmap.mmap(self._handle, size, prot=mmap.PROT_READ)
         self._records = np.frombuffer(self._bytes, dtype=RECORD, count=self._capacity, offset=PREFIX_SIZE)
+
+    def _check_links(self) -> None:
+        """Every walk from a header to its ancestors ends: parents come first, and heights go up by one."""
+        records = self._records[: self._count]
+        parents = records["parent"].astype(np.int64)
+        heights = records["height"].astype(np.int64)
+        good = (parents >= 0) & (parents < np.arange(self._count))
+        good[good] = heights[good] == heights[parents[good]] + 1
+        good[0] = parents[0] == NO_PARENT and heights[0] == 0
+        if not good.all():
+            raise StoreCorrupt(
+                f"{self._file} is damaged: record {int(np.argmin(good))} does not follow its parent. "
+                "Import the store again"
+            )
 
     def _store_records(self, records: list[bytes]) -> None:
         """Puts records behind the last one: data first, the count once they are on disk."""

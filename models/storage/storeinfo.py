@@ -56,16 +56,35 @@ class StoreInfo:
             checksum = fields.pop("checksum", None)
         except FileNotFoundError:
             raise StoreError(f"no store in {store}: make one with `txcollection init`") from None
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise StoreCorrupt(f"{file} cannot be read: {error}") from error
         if checksum is not None and checksum != _checksum(fields):
             raise StoreCorrupt(f"{file} is damaged: its checksum is wrong")
         if schema != SCHEMA_VERSION:
             raise StoreError(f"{store} has schema version {schema}, this program has {SCHEMA_VERSION}: make it again")
         try:
-            return cls(**fields)
-        except TypeError as error:
+            info = cls(**fields)
+            info._check_types()
+        except (TypeError, ValueError) as error:
             raise StoreCorrupt(f"{file} cannot be read: {error}") from error
+        return info
+
+    def _check_types(self) -> None:
+        """Raises TypeError or ValueError naming the field that is not what it must be."""
+        heights, challenge = self.activation_heights, self.signet_challenge
+        good = {
+            "network": isinstance(self.network, str),
+            "activation_heights": isinstance(heights, dict) and all(type(height) is int for height in heights.values()),
+            "bip94": isinstance(self.bip94, bool),
+            "signet_challenge": challenge is None or isinstance(challenge, str),
+            "source": isinstance(self.source, dict),
+            "epoch": type(self.epoch) is int and 0 <= self.epoch < 1 << 63,
+            "schema": type(self.schema) is int,
+        }
+        wrong = [name for name, is_good in good.items() if not is_good]
+        if wrong:
+            raise TypeError(f"{wrong[0]} is {str(getattr(self, wrong[0]))[:40]!r}, which it cannot be")
+        bytes.fromhex(challenge or "")
 
 
 def _checksum(fields: dict[str, Any]) -> str:

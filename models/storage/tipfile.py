@@ -18,7 +18,7 @@ from models.errors import NotReady, StoreError
 from models.storage.durable import write_at
 from models.wire.hashes import to_display
 
-__all__ = ["TipReader", "TipWriter"]
+__all__ = ["TipReader", "TipWriter", "parse_tip"]
 
 TIP_FILE = "tip"
 
@@ -27,6 +27,21 @@ _CHECK = Struct("<I")
 _SIZE = _BODY.size + _CHECK.size
 _UNKNOWN = 0xFFFFFFFF
 _PATIENCE = 1.0  # seconds; a write takes microseconds
+
+
+def parse_tip(data: bytes) -> Tip | None:
+    """The tip that the file's bytes stand for; None where they do not match their checksum. Raises NotReady while the
+    tip's header is not known."""
+    body = data[: _BODY.size]
+    if len(data) != _SIZE or _CHECK.unpack_from(data, _BODY.size)[0] != zlib.crc32(body):
+        return None
+    block_hash, height, epoch, n = _BODY.unpack(body)
+    if height == _UNKNOWN:
+        raise NotReady(
+            f"the header of block {to_display(block_hash)}, whose coins are here, is not known yet: "
+            "`txcollection follow` fetches it from a node"
+        )
+    return Tip(block_hash, height, TipVersion(epoch, n))
 
 
 class TipWriter:
@@ -77,16 +92,9 @@ class TipReader:
         unreadable."""
         deadline = None
         while True:
-            data = self._map[:]
-            body = data[: _BODY.size]
-            if _CHECK.unpack_from(data, _BODY.size)[0] == zlib.crc32(body):
-                block_hash, height, epoch, n = _BODY.unpack(body)
-                if height == _UNKNOWN:
-                    raise NotReady(
-                        f"the header of block {to_display(block_hash)}, whose coins are here, is not known yet: "
-                        "`txcollection follow` fetches it from a node"
-                    )
-                return Tip(block_hash, height, TipVersion(epoch, n))
+            tip = parse_tip(self._map[:])
+            if tip is not None:
+                return tip
             now = time.monotonic()
             deadline = deadline or now + _PATIENCE
             if now > deadline:

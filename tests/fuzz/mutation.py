@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 __all__ = ["LENGTHS", "blown_up", "damaged"]
 
-#: Numbers as lengths are written here: CompactSize up to and above its limit, VARINT, msgpack lists and bytes, u32, u64.
+#: Numbers as lengths are written here: CompactSize in and out of its range, VARINT, msgpack, u32, u64.
 LENGTHS = (
     b"\xfd\xff\xff",
     b"\xfe\x00\x00\x00\x02",

@@ -448,7 +448,7 @@ class Cluster:
         Raises DecodeError for bytes that are no block; bytes after it are ignored.
         """
         args = (_raw(block, "block"), check_pow, check_merkle_root, proposal, *_options(now, script_mode))
-        return unpack_verdict(self._ask("template", "check_block", *args))
+        return unpack_verdict(self._ask("template", "check_block", *args, self._client))
 
     def assemble_template(self, coinbase: bytes | None = None, now: int | None = None) -> Verdict:
         """A block of our own: the best transactions of the mempool, checked by the same rules as anybody's.

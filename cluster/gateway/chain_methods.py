@@ -67,7 +67,8 @@ async def _propose(call: Call, request: dict[str, Any]) -> str | None:
     raw = await _block_of_hex(data)
     mode = script_mode_of(request.get("script_mode"))
     try:
-        packed = await house.peers.ask("template", "check_block", raw, False, True, True, None, mode)
+        client = f"{house.client}/{call.session().label}"
+        packed = await house.peers.ask("template", "check_block", raw, False, True, True, None, mode, client)
     except DecodeError:
         raise RpcError(DESERIALIZATION_ERROR, DECODE_FAILED) from None
     except (ClientError, Busy, NotReady):

@@ -97,9 +97,9 @@ def read_status(store: Path) -> dict[str, Any] | None:
     try:
         fields = json.loads((store / STATUS_FILE).read_text(encoding="utf-8"))
         pid = int(fields["pid"])
-    except (OSError, ValueError, TypeError, KeyError):
+        fields["alive"] = _alive(pid)
+    except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None
-    fields["alive"] = _alive(pid)
     return fields
 
 

@@ -9,6 +9,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from cluster.jsonfile import read_fields
 from cluster.node_rpc import Login, NodeRpc
 from models.errors import StoreError
 
@@ -46,10 +47,10 @@ class Followed:
     def load(cls, store: Path) -> "Followed | None":
         """None if the store follows no node. Raises StoreError for a file that makes no sense."""
         try:
-            return cls(**json.loads((store / FILE).read_text()))
+            return read_fields(store / FILE, cls)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, TypeError) as error:
+        except (OSError, ValueError) as error:
             raise StoreError(f"{store / FILE} cannot be read ({error}): start the follower again") from None
 
     @staticmethod

@@ -11,6 +11,7 @@ from typing import Any
 
 import ray
 
+from cluster.jsonfile import read_fields
 from cluster.reach import listens, process_is_gone
 from models.errors import StoreError
 
@@ -48,10 +49,10 @@ class NodeFile:
         """Raises NoNode if there is none, or none that makes sense."""
         path = store / NODE_FILE
         try:
-            return cls(**json.loads(path.read_text()))
+            return read_fields(path, cls)
         except FileNotFoundError:
             raise NoNode(f"no node runs on {store}: start one with `txcollection up --store {store}`") from None
-        except (OSError, ValueError, TypeError) as error:
+        except (OSError, ValueError) as error:
             raise NoNode(f"{path} cannot be read ({error}): start the node again") from None
 
     @property

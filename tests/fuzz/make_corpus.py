@@ -187,6 +187,8 @@ def ours() -> None:
         b'{"jsonrpc":"2.0","id":1,"method":"any","params":[["aa"],{"x":1}]}',
         b'[{"id":"a","method":"any","params":{"args":[[]],"options":{}}},{"jsonrpc":"1.0"}]',
     )
+    keep("followed_file", b'{"url": "http://127.0.0.1:8332", "cookie": "/a", "user": null, "password_file": null}')
+    keep("follow_status", b'{"pid": 1, "written": 1700000000.5}')
     keep("authorization", b"Basic X19jb29raWVfXzpzZWNyZXQ=", b"secret")
 
 

@@ -19,7 +19,9 @@ from typing import Any
 
 import numpy as np
 
+from cluster.follow_status import STATUS_FILE, read_status
 from cluster.follow_zmq import parse_sequence
+from cluster.followed import FILE, Followed
 from cluster.gateway.arguments import Method, Parameter, hash_of, hex_bytes
 from cluster.gateway.auth import Credentials
 from cluster.gateway.jsonrpc import Envelope, RpcError, dump, load
@@ -412,7 +414,7 @@ def header_index(data: bytes) -> None:
 @target(StoreError, allowance=8 << 20, factor=2000)
 def active_chain(data: bytes) -> None:
     """active.bin beside a good headers.bin: whatever it says, the chain ends where it must."""
-    folder = _file("index/headers.bin", seeds("header_index")[0]).parent
+    folder = _file("index/headers.bin", (CORPUS / "header_index" / "seed-0").read_bytes()).parent
     (folder / "active.bin").write_bytes(data)
     best = HeaderIndex(folder, write=False)
     best_hash = best.hash(len(best) - 1)
@@ -431,6 +433,20 @@ def archived_undo(data: bytes) -> None:
     for spent in found:
         for one in spent:
             encode_coin(one)
+
+
+@target(StoreError)
+def followed_file(data: bytes) -> None:
+    found = Followed.load(_file(FILE, data).parent)
+    assert found is not None and isinstance(found.url, str)
+
+
+@target(StoreError)
+def follow_status(data: bytes) -> None:
+    found = read_status(_file(STATUS_FILE, data).parent)
+    if found is None:
+        raise StoreError("there is none")
+    assert isinstance(found["alive"], bool)
 
 
 # LevelDB --------------------------------------------------------------------------------------------------------------

@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from cluster.follow_status import read_status
+from cluster.followed import Followed
 from cluster.gateway.jsonrpc import RpcError, load
-from models.errors import StoreCorrupt
+from cluster.runtime import NodeFile, NoNode
+from models.errors import StoreCorrupt, StoreError
 from models.storage.archive import BlockArchive
 from models.storage.blockfiles import BlockFiles
 from models.storage.blockindex import parse_record
@@ -99,3 +102,26 @@ def test_lists_as_deep_as_core_reads() -> None:
     assert load(b"[" * 512 + b"]" * 512)
     with pytest.raises(RpcError, match="Parse error"):
         load(b"[" * 513 + b"]" * 513)
+
+
+@pytest.mark.parametrize(
+    "content", ["[]", "5", "[" * 3000, '{"address": 5}', '{"address": "a", "namespace": "n", "pid": "1", "started": 1}']
+)
+def test_a_node_json_that_makes_no_sense(content: str, tmp_path: Path) -> None:
+    """Fields of other types were taken, and AttributeError came later."""
+    (tmp_path / "node.json").write_text(content)
+    with pytest.raises(NoNode, match=r"node\.json cannot be read"):
+        NodeFile.read(tmp_path)
+
+
+def test_a_followed_json_of_other_types(tmp_path: Path) -> None:
+    (tmp_path / "followed.json").write_bytes(found("followed_file", "url-is-a-number"))
+    with pytest.raises(StoreError, match=r"followed\.json cannot be read \(url is '5'\)"):
+        Followed.load(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["pid-is-infinite", "pid-is-too-large"])
+def test_a_status_with_a_pid_that_is_none(name: str, tmp_path: Path) -> None:
+    """It raised OverflowError in whoever asked for the follower's status."""
+    (tmp_path / "follow.json").write_bytes(found("follow_status", name))
+    assert read_status(tmp_path) is None

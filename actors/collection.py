@@ -28,9 +28,9 @@ from models.consensus.layout import Rewire
 from models.consensus.table import TxTable
 from models.consensus.verdict import Kind, Verdict
 from models.declared_block import match_block
-from models.drafts import Op
+from models.drafts import Op, pack_ops
 from models.errors import Busy, ClientError, CollectionLost, StaleView, WorkerLost
-from models.messages import FlatTip, pack_batch, pack_verdict, unwrap
+from models.messages import FlatTip, in_pieces, pack_batch, pack_verdict, unwrap
 from models.storage.tipfile import TipReader
 from models.wire.block import BlockHeader, serialize_block
 from models.wire.merkle import MerkleTree, path_root
@@ -147,7 +147,7 @@ class CollectionActor:
     # Declarations -----------------------------------------------------------------------------------------------
 
     @answers
-    async def open(self, key: str, client: str, wtxids: bytes, must_prefetch: bool) -> list[int] | None:
+    async def open(self, key: str, client: str, must_prefetch: bool, *pieces: bytes) -> list[int] | None:
         """Makes a collection of joined 32-byte wtxids (checked by `parse_wtxids`); its unknown positions.
 
         None, and nothing made, if `must_prefetch` and another collection prefetches here.
@@ -157,6 +157,7 @@ class CollectionActor:
         wants_slot = self._settings["prefetch"] == "on"
         if wants_slot and must_prefetch and self._slot is not None:
             return None
+        wtxids = b"".join(pieces)
         with self._clients.calling(client):
             room = len(wtxids) // 32 * DECLARED_ID
             self._clients.open(client, room)
@@ -182,7 +183,7 @@ class CollectionActor:
         reference = known = None
         if wtxids:
             try:
-                reference, known = await self._mempool.call_kept("lookup", wtxids, flags)
+                reference, known = await self._mempool.call_kept("lookup", flags, *in_pieces(wtxids))
             except BaseException:
                 self._forget_story(entry)
                 raise
@@ -360,7 +361,7 @@ class CollectionActor:
         for _ in range(3):
             template = entry.template
             if template is not None:
-                seq, last = entry.seq, ops
+                seq, last = entry.seq, pack_ops(ops) if ops else b""
                 entry.seq += bool(ops)
                 ops = []
                 try:

@@ -60,10 +60,10 @@ class FetchWorker:
 
     @ray.method(concurrency_group="validation")
     @answers
-    def read(self, outpoints: bytes, tip: FlatTip) -> tuple[np.ndarray, np.ndarray]:
+    def read(self, tip: FlatTip, *outpoints: bytes) -> tuple[np.ndarray, np.ndarray]:
         """Observations (a packed CoinBatch) of joined 36-byte outpoints at `tip`, for a check that waits for them."""
         self._pass("validation")
-        return self._read("validation", outpoints, tip)
+        return self._read("validation", b"".join(outpoints), tip)
 
     @ray.method(concurrency_group="control")
     def ready(self, tip: FlatTip) -> bool:

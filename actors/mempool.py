@@ -118,8 +118,9 @@ class MempoolActor:
         return removed[0].record.raw
 
     @answers
-    async def lookup(self, wtxids: bytes, flags: int) -> dict[str, np.ndarray] | None:
+    async def lookup(self, flags: int, *pieces: bytes) -> dict[str, np.ndarray] | None:
         """Which of joined 32-byte wtxids are here: columns of their facts, `positions`, and `verified` (scripts)."""
+        wtxids = b"".join(pieces)
         split = [wtxids[at : at + 32] for at in range(0, len(wtxids), 32)]
         positions, records = self._pool.lookup(split)
         self._counts["lookups"] += 1

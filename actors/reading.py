@@ -2,8 +2,11 @@
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from actors.pool import WorkerPool
 from actors.share import FairShare
@@ -11,16 +14,31 @@ from models.coins.coin import Coin
 from models.coins.columns import CoinBatch
 from models.coins.following import FollowingView
 from models.consensus.check import BlockJudgement, CoinsWanted, ScriptJob, ScriptsWanted, Steps
-from models.consensus.context import Tip, TipVersion
-from models.messages import FlatCoin, FlatTip, pack_tip, unpack_batch, unpack_tip, unwrap
+from models.consensus.context import BlockContext, Tip, TipVersion
+from models.consensus.draft import BlockDraft
+from models.messages import FlatCoin, FlatTip, in_pieces, pack_tip, unpack_batch, unpack_tip, unwrap
 
-__all__ = ["Reading"]
+__all__ = ["Ahead", "Reading"]
 
 CHUNKS_EACH = 2  # under way for each worker: one runs, one waits at its door
 LOCAL_THREADS = 8
 SHARED_READ = 2048  # outpoints
 OUTPOINT = 36  # bytes
+FEW_SCRIPTS = 64  # transactions
 VALIDATION_CHUNK = 192  # inputs of one script request; about 6 ms of one core
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """Scripts that run while the rest of a block is looked at: of which positions, under which flags."""
+
+    positions: np.ndarray
+    flags: int
+    firsts: "asyncio.Task[list[int]]"  # as `scripts` answers
+
+    def answers(self, wanted: ScriptsWanted) -> bool:
+        """Whether these are the scripts that are wanted."""
+        return self.flags == wanted.flags and np.array_equal(self.positions, wanted.positions)
 
 
 class Reading:
@@ -43,13 +61,13 @@ class Reading:
 
     async def coins(self, outpoints: Sequence[bytes], tip: Tip) -> CoinBatch:
         """Observations at `tip`, in order; raises StaleView, CoinsReadError or WorkerLost."""
+        if self._view is not None and len(outpoints) <= self._few and self._view.version == tip.version:
+            return self._read_here(self._view, outpoints, tip)
         self.reads += 1
         self.read_keys += len(outpoints)
         blob = b"".join(outpoints)
         if self._view is not None and len(outpoints) <= self._few:
             self.local_reads += 1
-            if self._view.version == tip.version:
-                return self._view.read(blob, tip)
             return await asyncio.to_thread(self._view.read, blob, tip)  # it has to be opened first
         serial = self.settings["validation_fetch"] == "serial"
         if serial or self.fetch.stopped:  # without a pool the owner itself reads
@@ -67,8 +85,38 @@ class Reading:
             raise
         return CoinBatch.joined([await there, here])
 
+    def _read_here(self, view: FollowingView, outpoints: Sequence[bytes], tip: Tip) -> CoinBatch:
+        self.reads += 1
+        self.local_reads += 1
+        self.read_keys += len(outpoints)
+        return view.read(b"".join(outpoints), tip)
+
+    def begin(self, draft: BlockDraft, context: BlockContext) -> Ahead | None:
+        """Reads the last few coins of a draft and starts its last few scripts, before anything else is checked; None
+        where there are more, and where the coins are not all there."""
+        view, version, flags = self._view, context.tip.version, context.script_flags
+        if view is None or view.version != version or draft.version != version or draft.script_flags != flags:
+            return None
+        positions = draft.unverified()
+        if not 0 < len(positions) <= FEW_SCRIPTS:
+            return None
+        wanted = draft.unobserved()
+        outpoints = [o for segment, inputs in wanted for o in draft.outpoints_of_inputs(segment, inputs)]
+        if len(outpoints) > self._few:
+            return None
+        if outpoints:
+            batch = self._read_here(view, outpoints, context.tip)
+            at = 0
+            for segment, inputs in wanted:
+                draft.observe(segment, inputs, CoinBatch(batch.rows[at : at + len(inputs)], batch.arena), version)
+                at += len(inputs)
+        if not draft.coins_seen(positions):
+            return None
+        jobs = list(draft.script_jobs(positions))
+        return Ahead(positions, flags, asyncio.create_task(self.scripts(jobs, flags)))
+
     async def _ask(self, blob: bytes, tip: Tip) -> CoinBatch:
-        flat = await self.fetch.call("read", blob, pack_tip(tip), deadline=self.settings["read_deadline_s"])
+        flat = await self.fetch.call("read", pack_tip(tip), *in_pieces(blob), deadline=self.settings["read_deadline_s"])
         return unpack_batch(flat)
 
     async def warm_up(self, tip: Tip) -> None:
@@ -112,10 +160,13 @@ class Reading:
                 task.cancel()
             raise
 
-    async def drive(self, steps: Steps, tip: Tip, client: str = "", aside: bool = False) -> BlockJudgement:
+    async def drive(
+        self, steps: Steps, tip: Tip, client: str = "", aside: bool = False, ahead: Ahead | None = None
+    ) -> BlockJudgement:
         """Runs a check to its end (see `models.consensus.check`); `aside`: in a thread, since its steps are long.
 
-        Between steps others have their turn: whoever's checks have cost least goes first.
+        Between steps others have their turn: whoever's checks have cost least goes first. `ahead` is what `begin` has
+        begun for this draft.
         """
         answer: Any = None
         try:
@@ -128,8 +179,11 @@ class Reading:
                     answer = await self.coins(wanted.outpoints, tip)
                 else:
                     assert isinstance(wanted, ScriptsWanted)
-                    answer = await self.scripts(wanted.jobs, wanted.flags)
+                    begun = ahead is not None and ahead.answers(wanted)
+                    answer = await (ahead.firsts if begun and ahead else self.scripts(wanted.jobs, wanted.flags))
         finally:
+            if ahead is not None:
+                ahead.firsts.cancel()
             try:
                 steps.close()
             except ValueError:

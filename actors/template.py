@@ -35,7 +35,7 @@ from models.consensus.params import MAX_FUTURE_BLOCK_TIME, ChainParams, get_para
 from models.consensus.table import TxTable
 from models.consensus.verdict import Kind, Verdict
 from models.consensus.whole_block import VerifiedScripts, check_whole_block
-from models.drafts import DraftSlot, Op
+from models.drafts import DraftSlot, Op, unpack_ops
 from models.dump import Capture
 from models.dumpfile import DumpDirectory
 from models.errors import Busy, StaleView, TxCollectionError
@@ -172,11 +172,11 @@ class TemplateActor:
         while len(self._forgotten) > REMEMBER_FORGOTTEN:
             self._forgotten.popitem(last=False)
 
-    async def _slot(self, key: str, seq: int, ops: list[Op]) -> DraftSlot | None:
+    async def _slot(self, key: str, seq: int, ops: bytes) -> DraftSlot | None:
         """The draft once messages 0 .. seq - 1 are in it, and then `ops`; None if they do not come."""
         slot = await self._whole_slot(key, seq)
         if slot is not None and ops:
-            slot.take(seq, ops)
+            slot.take(seq, unpack_ops(ops))
         return slot
 
     async def _whole_slot(self, key: str, seq: int) -> DraftSlot | None:
@@ -202,14 +202,14 @@ class TemplateActor:
         key: str,
         client: str,
         seq: int,
-        ops: list[Op],
+        ops: bytes,
         prevhash: bytes,
         coinbase: bytes | None,
         now: int | None = None,
         mode: str | None = None,
     ) -> tuple[Any, ...] | str:
         """Verdict on a complete declaration (SPEC 1.5, from step 3) of which `seq` messages were sent before this one,
-        which brings the last facts with it; or RESEND. Clients have their turns by what their checks cost."""
+        which brings the last facts with it (`pack_ops`); or RESEND. Clients have turns by what their checks cost."""
         begun = time.perf_counter()
         slot = await self._slot(key, seq, ops)
         if slot is None:
@@ -295,8 +295,9 @@ class TemplateActor:
         header = self._template_header(context, now)
         raw = dummy_coinbase(context, slot.witness_root) if coinbase is None else coinbase
         inline = (mode or self._settings["script_mode"]) == "inline"
+        ahead = self._reading.begin(slot.draft, context)
         steps = check_block_draft(slot.draft, header, decode_transaction(raw), context, now, slot.witness_root, inline)
-        judgement = await self._reading.drive(steps, context.tip, client)
+        judgement = await self._reading.drive(steps, context.tip, client, ahead=ahead)
         if judgement.failure:
             return _with_timings(Verdict.of_failure(judgement.failure, judgement.rows), judgement, begun)
         template = (
@@ -364,7 +365,7 @@ class TemplateActor:
         key: str,
         client: str,
         seq: int,
-        ops: list[Op],
+        ops: bytes,
         header: bytes,
         coinbase: bytes,
         check_pow: bool,

@@ -200,7 +200,7 @@ def _read_cold(reads: ColdReads, bench_node: BenchNode, fixture: Fixture) -> Non
         shares = [b"".join(outpoints[n :: len(workers)]) for n in range(len(workers))]
         before = bench_node.storage_read()
         begun = time.perf_counter()
-        answers = ray.get([w.read.remote(share, tip) for w, share in zip(workers, shares, strict=True)])
+        answers = ray.get([w.read.remote(tip, share) for w, share in zip(workers, shares, strict=True)])
         times.append((time.perf_counter() - begun) * 1000)
         after = bench_node.storage_read()
         sizes.append(None if before is None or after is None else after - before)

@@ -110,7 +110,7 @@ class BenchNode:
         ray.get([handle.reopen.remote() for handle in everyone if hasattr(handle, "reopen")])
         self.cache.drop()
         tip = pack_tip(self.node.tip())
-        opening: list[Any] = [worker.read.remote(b"", tip) for worker in handles["fetch"]]
+        opening: list[Any] = [worker.read.remote(tip) for worker in handles["fetch"]]
         opening += [handle.warm_up.remote() for handle in everyone if hasattr(handle, "warm_up")]
         for answer in ray.get(opening):
             unwrap(answer)

@@ -26,7 +26,7 @@ from models.consensus.reasons import DUPLICATE
 from models.consensus.verdict import Kind, Verdict
 from models.dumpfile import DumpDirectory
 from models.errors import Busy, ClientError, CollectionLost, StoreError, WorkerLost
-from models.messages import unpack_tip, unpack_verdict, unwrap
+from models.messages import in_pieces, unpack_tip, unpack_verdict, unwrap
 from models.storage.storeinfo import StoreInfo
 from models.wire.block import BlockHeader, serialize_block
 from models.wire.hashes import from_display, sha256d, to_display
@@ -544,7 +544,8 @@ class Cluster:
 
     def _try_open(self, actor: Any, key: str, blob: bytes, must_prefetch: bool) -> list[int] | None:
         try:
-            return unwrap(ray.get(actor.open.remote(key, self._client, blob, must_prefetch), timeout=CALL_TIMEOUT))
+            opening = actor.open.remote(key, self._client, must_prefetch, *in_pieces(blob))
+            return unwrap(ray.get(opening, timeout=CALL_TIMEOUT))
         except ray.exceptions.RayActorError:
             self._supervisor.lost.remote(id_of(actor), "died under a call")
             return None

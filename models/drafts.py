@@ -4,6 +4,7 @@ arrive out of order, and is judged only when all that were sent have been taken 
 
 from typing import Any
 
+import msgpack
 import numpy as np
 
 from models.consensus.context import BlockContext, TipVersion
@@ -13,12 +14,37 @@ from models.consensus.table import TxTable
 from models.messages import unpack_batch
 from models.wire.merkle import MerkleTree, witness_merkle_root
 
-__all__ = ["DraftSlot", "Op"]
+__all__ = ["DraftSlot", "Op", "pack_ops", "unpack_ops"]
 
 #: ("open", joined wtxids) | ("add", positions, columns, source, rewires) | ("tip", version, flags)
 #: | ("coins", segment, inputs, batch, version) | ("probes", positions, states, version) | ("scripts", positions, flags)
 #: Columns of "add" may be None: they are then the message's attachment.
 Op = tuple[Any, ...]
+
+
+ARRAY = 1  # msgpack extension: a flat array, its type's name and a zero byte first
+
+
+def pack_ops(ops: list[Op]) -> bytes:
+    """The ops of a short message as bytes, which cross to another process in half the time of arrays."""
+    packed: bytes = msgpack.packb(ops, default=_array)
+    return packed
+
+
+def _array(value: Any) -> msgpack.ExtType | int:
+    if isinstance(value, np.integer):
+        return int(value)
+    return msgpack.ExtType(ARRAY, value.dtype.str.encode() + b"\0" + value.tobytes())
+
+
+def unpack_ops(packed: bytes) -> list[Op]:
+    """The ops of `pack_ops`; arrays are read-only."""
+    return list(msgpack.unpackb(packed, ext_hook=_read_array, use_list=False, strict_map_key=False))
+
+
+def _read_array(_kind: int, data: bytes) -> np.ndarray:
+    name, _, content = data.partition(b"\0")
+    return np.frombuffer(content, name.decode())
 
 
 FEW_MISSING = 64  # transactions whose late leaves are cheaper to set than the whole tree to build

@@ -20,6 +20,7 @@ __all__ = [
     "FlatTip",
     "failed",
     "flat_coin",
+    "in_pieces",
     "ok",
     "pack_batch",
     "pack_tip",
@@ -29,6 +30,8 @@ __all__ = [
     "unpack_verdict",
     "unwrap",
 ]
+
+MOST_INLINE = 96_000  # bytes: an argument of 100 KiB or more goes by way of Ray's object store, a millisecond longer
 
 Answer = tuple[Any, ...]
 FlatTip = tuple[bytes, int, int, int]  # hash (internal order), height, epoch, n
@@ -51,6 +54,11 @@ def unwrap(answer: Answer) -> Any:
         return answer[1]
     kind = getattr(errors, answer[1], errors.InternalError)
     raise kind(answer[2])
+
+
+def in_pieces(data: bytes) -> list[bytes]:
+    """Bytes as several arguments of one call; whoever is called joins them."""
+    return [data[at : at + MOST_INLINE] for at in range(0, len(data), MOST_INLINE)]
 
 
 def pack_tip(tip: Tip) -> FlatTip:

@@ -12,7 +12,7 @@ import ray
 
 from actors.pool import id_of
 from models.errors import Busy, CollectionLost, WorkerLost
-from models.messages import unwrap
+from models.messages import in_pieces, unwrap
 
 __all__ = ["LOOK_TIMEOUT", "RETRIES", "Peers"]
 
@@ -116,7 +116,7 @@ class Peers:
     async def _try_open(self, actor: Any, key: str, client: str, blob: bytes, must_prefetch: bool) -> list[int] | None:
         try:
             async with asyncio.timeout(CALL_TIMEOUT):
-                return unwrap(await actor.open.remote(key, client, blob, must_prefetch))
+                return unwrap(await actor.open.remote(key, client, must_prefetch, *in_pieces(blob)))
         except ray.exceptions.RayActorError:
             self._report(actor)
             return None

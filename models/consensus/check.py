@@ -45,6 +45,7 @@ class ScriptsWanted:
 
     jobs: Iterator[ScriptJob]
     flags: int
+    positions: np.ndarray  # in the block, of each job
 
 
 @dataclass
@@ -165,7 +166,7 @@ def _verify_scripts(
     if not len(positions):
         return {}
     version = draft.version
-    firsts = yield ScriptsWanted(draft.script_jobs(positions), flags)
+    firsts = yield ScriptsWanted(draft.script_jobs(positions), flags, positions)
     if draft.version != version:
         raise StaleView("the tip moved while the scripts of a block were verified")
     judgement.scripts_run = int(draft.rows["n_in"][positions].sum())

@@ -12,6 +12,7 @@ import numpy as np
 
 from models.coins.columns import (
     ABSENT,
+    COIN,
     COIN_ROW,
     IN_BLOCK,
     SPECIAL_SCRIPTS,
@@ -184,6 +185,15 @@ class BlockDraft:
     def unverified(self) -> np.ndarray:
         """Positions whose scripts are not known to pass."""
         return np.flatnonzero(self.filled[1:] & (self.scripts[1:] == SCRIPT_UNKNOWN)) + 1
+
+    def coins_seen(self, positions: np.ndarray) -> bool:
+        """Whether the database was seen to hold every coin that these transactions spend."""
+        for number, index in self._where[positions].tolist():
+            part = self._parts[number]
+            start, end = int(part.table.in_start[index]), int(part.table.in_start[index + 1])
+            if (part.coins.rows["state"][start:end] != COIN).any() or (part.source[start:end] != FROM_DATABASE).any():
+                return False
+        return True
 
     def script_jobs(self, positions: np.ndarray) -> Iterator[tuple[bytes, list[tuple[int, bytes]]]]:
         """`script_job` of many positions, made as they are asked for.

@@ -165,7 +165,7 @@ def test_while_sixteen_clients_flood_each_is_served_its_share(
     blob = b"".join(bytes.fromhex(tx.id)[::-1] for tx in transactions)
     raws = [tx.raw for tx in transactions]
     for name in range(FLOODERS):
-        unwrap(ray.get(actor.open.remote(str(name), f"client {name}", blob, False)))
+        unwrap(ray.get(actor.open.remote(str(name), f"client {name}", False, blob)))
         unwrap(ray.get(actor.add_missing_txs.remote(str(name), raws)))
 
     def ask(name: int) -> Any:

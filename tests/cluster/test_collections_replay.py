@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +24,26 @@ def test_all_flows_are_here() -> None:
     assert len(FLOWS) == 59
 
 
+@pytest.fixture(scope="module", params=[0, 64], ids=["asked-for", "read-on-the-spot"])
+def node(request: pytest.FixtureRequest, corpus_node: Any, make_store: Any, start_node: Any) -> Iterator[Any]:
+    """With and without a handle of the check's own, which also has the last scripts run ahead."""
+    if request.param == 0:
+        yield corpus_node
+        return
+    made = start_node(make_store("corpus/regtest_datadir.tar.gz"), local_reads=request.param)
+    yield made
+    made.close()
+
+
 @pytest.mark.parametrize("flow", FLOWS, ids=[flow["name"] for flow in FLOWS])
-def test_flow(flow: dict[str, Any], corpus_node: Any, data: Path) -> None:
+def test_flow(flow: dict[str, Any], node: Any, data: Path) -> None:
     now = json.loads((data / "corpus" / "tip.json").read_text())["now"]
     if flow.get("construct_error"):
         with pytest.raises(ClientError) as refused:
-            corpus_node.collect_txs(flow["wtxids"])
+            node.collect_txs(flow["wtxids"])
         assert str(refused.value) == flow["construct_error"]
         return
-    with corpus_node.collect_txs(flow["wtxids"]) as collection:
+    with node.collect_txs(flow["wtxids"]) as collection:
         assert collection.unknown_tx_pos() == flow["unknown"]
         for supply, expected in zip(flow["supply"], flow["errors"], strict=True):
             error = None

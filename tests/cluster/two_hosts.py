@@ -139,7 +139,7 @@ def _compare(node: Any, far: Any, outpoint: bytes) -> bool:
     """Whether the worker on the other host sees at the tip what the owner sees."""
     tip = node.tip()
     flat = (tip.hash, tip.height, *tip.version)
-    batch = unpack_batch(unwrap(ray.get(far.read.remote(outpoint, flat))))
+    batch = unpack_batch(unwrap(ray.get(far.read.remote(flat, outpoint))))
     (theirs,) = unwrap(ray.get(_directory(node)["chainstate"].coins.remote([outpoint])))
     ours = batch.coin(0)
     return (ours is None) == (theirs is None) and (ours is None or ours.value == theirs[0])

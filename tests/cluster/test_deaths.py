@@ -154,7 +154,7 @@ def test_a_restarted_supervisor_watches_without_being_asked(node: Any) -> None:
         mine = [entry["name"] for entry in named if entry["namespace"] == node._namespace]
         return sorted(name for name in mine if name.startswith("script"))
 
-    before = workers()
+    before = until(lambda: found if len(found := workers()) == 3 else None, "two and a spare are there")
     kill(node, "script")
     kill(node, "supervisor")
     until(lambda: len(now := workers()) == len(before) and now != before, "the dead worker was seen and replaced")

@@ -16,7 +16,7 @@ from models.errors import StoreCorrupt, StoreError
 from models.storage.blockindex import FAILED, FAILED_CHILD, read_block_index
 from models.storage.checkpoint import checkpoint
 from models.storage.faults import FAULT_EXIT_CODE
-from models.storage.headers import RECORD, RECORD_SIZE, HeaderIndex, block_work
+from models.storage.headers import RECORD, RECORD_SIZE, HeaderIndex, block_work, with_checksums
 from models.wire.block import BlockHeader
 from models.wire.hashes import from_display, sha256d
 
@@ -247,6 +247,59 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         HeaderIndex(tmp_path)
 
 
+@pytest.mark.parametrize("at", [0, 7, 8, 15, 16, 23, 24, 127])
+def test_a_flipped_byte_before_the_records_is_seen_at_open(index: HeaderIndex, tmp_path: Path, at: int) -> None:
+    index.append_many(chain_on(GENESIS, 5), 5)
+    index.close()
+    _flip(tmp_path / "index/headers.bin", at)
+    for write in (False, True):
+        with pytest.raises(StoreCorrupt, match=r"headers\.bin"):
+            HeaderIndex(tmp_path / "index", GENESIS.hash, write)
+
+
+def test_a_flipped_bit_anywhere_in_a_record_is_seen_at_open(index: HeaderIndex, tmp_path: Path) -> None:
+    numbers = index.append_many(chain_on(GENESIS, 5), 5, 3)
+    index.set_status(numbers[2], 7, 9)
+    index.mark_failed(numbers[3], FAILED)
+    index.close()
+    HeaderIndex(tmp_path / "index", GENESIS.hash).close()
+    file = tmp_path / "index/headers.bin"
+    for record in (1, 3, 4, 5):  # the last one, too: it was written, so it is not a crash's
+        for at in range(RECORD_SIZE):
+            place = RECORD_SIZE * (1 + record) + at
+            _flip(file, place, 1 << at % 8)
+            with pytest.raises(StoreCorrupt, match=rf"headers\.bin is damaged: header {record} "):
+                HeaderIndex(tmp_path / "index", GENESIS.hash, write=False)
+            _flip(file, place, 1 << at % 8)
+
+
+def test_a_file_from_before_the_checksums_is_given_them(index: HeaderIndex, tmp_path: Path) -> None:
+    headers = chain_on(GENESIS, 5)
+    index.append_many(headers, 5, 3)
+    index.close()
+    file = tmp_path / "index/headers.bin"
+    content = bytearray(file.read_bytes())
+    content[:24] = b"TXCHDRS1" + (6).to_bytes(8, "little") + bytes(8)
+    for record in range(1, 7):
+        for half in (106, 110):
+            content[RECORD_SIZE * record + half : RECORD_SIZE * record + half + 2] = bytes(2)
+    file.write_bytes(content)
+    old = HeaderIndex(tmp_path / "index", headers[4].hash, write=False)
+    assert (len(old), old.n_tx(5), old.status(5)) == (6, 3, 5)
+    assert HeaderIndex(tmp_path / "index", headers[4].hash).tip_height == 5
+    _flip(file, RECORD_SIZE * 3 + 100)
+    with pytest.raises(StoreCorrupt, match=r"headers\.bin"):
+        HeaderIndex(tmp_path / "index", headers[4].hash)
+
+
+def _flip(file: Path, at: int, mask: int = 0x10) -> None:
+    with file.open("r+b") as handle:
+        handle.seek(at)
+        [byte] = handle.read(1)
+        handle.seek(at)
+        handle.write(bytes([byte ^ mask]))
+
+
 @pytest.mark.timeout(60)
 def test_opening_900000_headers_calls_no_python_per_header(tmp_path: Path) -> None:
     count = 900_000
@@ -260,7 +313,8 @@ def test_opening_900000_headers_calls_no_python_per_header(tmp_path: Path) -> No
     tail = records[-1:]
     tail["version"], tail["hash"] = 1, np.frombuffer(sha256d(last.serialize()), dtype="V32")
     (tmp_path / "headers.bin").write_bytes(
-        (b"TXCHDRS1" + count.to_bytes(8, "little")).ljust(128, b"\0") + records.tobytes()
+        (b"TXCHDRS2" + count.to_bytes(8, "little") + (2**64 - 1 - count).to_bytes(8, "little")).ljust(128, b"\0")
+        + with_checksums(records).tobytes()
     )
     (tmp_path / "active.bin").write_bytes(np.arange(count, dtype="<u4").tobytes())
 

@@ -188,7 +188,7 @@ def test_missing(store: Path, kind: str) -> None:
 
 
 def test_every_byte_of_a_header(store: Path) -> None:
-    """Of the last connected header everything counts, but for a bit of its status that has no meaning any more."""
+    """Of the last connected header everything counts."""
     file = FILES["headers"](store)
     whole = file.read_bytes()
     with Store.open(store, write=False) as opened:
@@ -200,7 +200,7 @@ def test_every_byte_of_a_header(store: Path) -> None:
         if not findings:
             unnoticed.append(at)
         file.write_bytes(whole)
-    assert unnoticed == [105]  # bit 8 of the status: obsolete in Core, and ignored
+    assert unnoticed == []
 
 
 def test_a_chain_of_valid_files_that_do_not_belong_together(store: Path) -> None:

@@ -21,6 +21,7 @@ __all__ = [
     "StoreCorrupt",
     "StoreError",
     "StoreInUse",
+    "StoreUnwritable",
     "TxCollectionError",
     "WorkerLost",
 ]
@@ -52,6 +53,10 @@ class StoreCorrupt(StoreError):
 
 class StoreInUse(StoreError):
     """The store is owned by another process."""
+
+
+class StoreUnwritable(StoreError):
+    """The disk is full, mounted read-only, or not ours to write to; the message names the path and says what to do."""
 
 
 class NetworkMismatch(StoreError):

@@ -17,8 +17,8 @@ import msgpack
 
 from models.coins.codec import UINT64_MAX
 from models.coins.coin import Coin
-from models.errors import StoreCorrupt, StoreError
-from models.storage.durable import TEMPORARY, write_atomic
+from models.errors import StoreCorrupt
+from models.storage.durable import TEMPORARY, disk_error, disk_errors, write_atomic
 from models.wire.hashes import from_display, sha256d, to_display
 
 __all__ = ["BlockArchive"]
@@ -51,10 +51,11 @@ class BlockArchive:
         if not write:
             return
         for directory in (self._blocks, self._undo):
-            directory.mkdir(parents=True, exist_ok=True)
-            for left in directory.glob(f"*{TEMPORARY}"):
-                log.info("removing %s, which a crash left behind", left)
-                left.unlink()
+            with disk_errors(directory, "write to"):
+                directory.mkdir(parents=True, exist_ok=True)
+                for left in directory.glob(f"*{TEMPORARY}"):
+                    log.info("removing %s, which a crash left behind", left)
+                    left.unlink()
 
     def _block_file(self, block_hash: bytes) -> Path:
         return self._blocks / f"{to_display(block_hash)}.blk"
@@ -64,10 +65,7 @@ class BlockArchive:
 
     @staticmethod
     def _put(file: Path, magic: bytes, payload: bytes, place: str) -> None:
-        try:
-            write_atomic(file, magic, hashlib.sha256(payload).digest(), payload, place=place)
-        except OSError as error:
-            raise StoreError(f"cannot write {file}: {error.strerror}") from error
+        write_atomic(file, magic, hashlib.sha256(payload).digest(), payload, place=place)
 
     @staticmethod
     def _get(file: Path, magic: bytes) -> bytes | None:
@@ -76,7 +74,7 @@ class BlockArchive:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise StoreError(f"cannot read {file}: {error.strerror}") from error
+            raise disk_error(file, "read", error) from error
         payload = stored[PREFIX_SIZE:]
         if stored[:8] != magic or stored[8:PREFIX_SIZE] != hashlib.sha256(payload).digest():
             raise StoreCorrupt(f"{file} is damaged: its checksum is wrong")

@@ -4,6 +4,7 @@ A block is one synced batch, coins and best block together, so every state that 
 tip. No key of ours is ever put into it. The owner is the only writer; readers are `models.storage.reader`.
 """
 
+import errno
 import hashlib
 import os
 import threading
@@ -18,8 +19,9 @@ import plyvel
 from models.coins.codec import COIN_PREFIX, KEY_SIZE, coin_key, decode_coin, encode_coin, obfuscate, outpoint_of_key
 from models.coins.coin import Coin
 from models.errors import CoinsReadError, StoreCorrupt, StoreError, StoreInUse
-from models.storage.durable import probe_room
+from models.storage.durable import probe_room, refused_text
 from models.storage.faults import fault_point
+from models.storage.levelcheck import read_state
 from models.storage.levelfiles import CURRENT
 from models.storage.reader import BEST_BLOCK_KEY, HEAD_BLOCKS_KEY, OBFUSCATION_KEY, parse_obfuscation_key
 from models.wire.compactsize import write_compact_size
@@ -32,6 +34,8 @@ WRITE_BUFFER = 4 << 20  # in bytes: a reader's open replays the whole log
 BLOCK_CACHE = 4 << 20  # in bytes
 BULK_BATCH = 16 << 20  # in bytes, for loading a whole set
 RECOVERY_ROOM = WRITE_BUFFER + (1 << 20)  # in bytes: an open writes the log's coins to a table, and a new manifest
+
+_LOCK_HELD = ("already held by process", os.strerror(errno.EAGAIN))
 
 _open_paths: set[str] = set()
 _open_paths_lock = threading.Lock()
@@ -65,9 +69,21 @@ def open_leveldb(path: Path, create: bool = False) -> Any:
     except plyvel.CorruptionError as error:
         raise StoreCorrupt(f"{path} is damaged: {leveldb_text(error)}; import the store again") from error
     except plyvel.Error as error:
-        if leveldb_text(error).startswith("IO error: lock "):
+        text = leveldb_text(error)
+        if text.startswith("IO error: lock ") and any(held in text for held in _LOCK_HELD):
             raise StoreInUse(f"{path} is in use by another process; stop it, or connect to it") from error
-        raise StoreError(f"cannot open {path}: {leveldb_text(error)}") from error
+        raise refused_text(path, "open", text) from error
+
+
+def _check_log_is_there(path: Path) -> None:
+    """The log that the manifest names. LevelDB makes it before it says so, and goes on without it in silence: with
+    older coins if it was removed, with wrong ones if the manifest is one from before."""
+    state = read_state(path, may_end_early=True)
+    file = path / f"{state.log_number:06d}.log"
+    if not file.is_file():
+        raise StoreCorrupt(
+            f"{file} is missing, or {path / state.manifest}, which names it, was cut; import the store again"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +160,8 @@ class CoinsOwner:
             _open_paths.add(self._real_path)
         self._db: Any = None
         try:
+            if not create:
+                _check_log_is_there(self.path)
             self._db = open_leveldb(self.path, create)
             if create:
                 self._db.put(OBFUSCATION_KEY, bytes((KEY_SIZE,)) + os.urandom(KEY_SIZE), sync=True)
@@ -249,7 +267,7 @@ class CoinsOwner:
             batch.write()
         except (plyvel.Error, RuntimeError) as error:
             self.failed = leveldb_text(error)
-            raise StoreError(f"cannot write {self.path}: {self.failed}") from error
+            raise refused_text(self.path, "write", self.failed) from error
 
     def recover(self) -> None:
         """After a write that failed: opens the database anew, which sees how much of it reached the log.

@@ -23,7 +23,7 @@ from models.storage.blockindex import FAILED_MASK, HAVE_DATA, HAVE_UNDO, read_bl
 from models.storage.checkpoint import CheckpointResult, Gate, checkpoint
 from models.storage.coinsdb import CoinsOwner
 from models.storage.datadir import NodeFiles, find_node_files
-from models.storage.durable import fsync_path
+from models.storage.durable import disk_error, disk_errors, fsync_path
 from models.storage.faults import fault_point
 from models.storage.headers import HeaderIndex
 from models.storage.snapshot import Progress, SnapshotReader
@@ -58,7 +58,8 @@ def _new_directory(store: Path) -> Iterator[Path]:
     """A temporary directory that becomes `store` at the end, or vanishes."""
     if store.exists() and (not store.is_dir() or any(store.iterdir())):
         raise StoreError(f"{store} exists already: choose another place, or remove it first")
-    store.parent.mkdir(parents=True, exist_ok=True)
+    with disk_errors(store.parent, "make the directory"):
+        store.parent.mkdir(parents=True, exist_ok=True)
     prefix = f".{store.name}.init-"
     for left in store.parent.glob(f"{prefix}*"):
         if not _is_running(left.name.removeprefix(prefix)):
@@ -68,14 +69,17 @@ def _new_directory(store: Path) -> Iterator[Path]:
         made.mkdir()
     except FileExistsError:
         raise StoreError(f"{store} is being made by this process already") from None
+    except OSError as error:
+        raise disk_error(store.parent, "write to", error) from error
     try:
-        yield made
+        with disk_errors(store, "make"):
+            yield made
         fsync_path(made)
         fault_point("store.before_rename")
         try:
             made.rename(store)
         except OSError as error:
-            raise StoreError(f"cannot put the store in its place {store}: {error.strerror}") from error
+            raise disk_error(store, "put the store in its place", error) from error
         fsync_path(store.parent)
     except BaseException:
         shutil.rmtree(made, ignore_errors=True)

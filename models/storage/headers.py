@@ -1,31 +1,35 @@
 """Every header we know, in a flat memory-mapped file, and the active chain as a list of record numbers.
 
-    headers.bin   "TXCHDRS1", u64 count, zeros to 128 bytes; then records of 128 bytes (`RECORD`), parents first
+    headers.bin   "TXCHDRS2", u64 count, u64 its complement, zeros to 128 bytes; then records of 128 bytes (`RECORD`),
+                  parents first, each with a checksum of its own; "TXCHDRS1" had none, and is given them when written
     active.bin    u32 record number per height, genesis first
 
 Integers are little-endian, hashes in internal order, the chain work big-endian. A record is on disk before the count
-says so; the active chain can always be made again from the coins' best block. Opening runs no Python per header.
-One thread writes; others may read.
+says so; the active chain can always be made again from the coins' best block. Opening checks every record, and runs no
+Python per header. One thread writes; others may read.
 """
 
 import logging
 import mmap
 import os
 import struct
+from operator import mul
 from pathlib import Path
 
 import numpy as np
 
 from models.errors import NotReady, StoreCorrupt, StoreError
 from models.storage.blockindex import FAILED_CHILD, FAILED_MASK, first_words, parent_positions, prev_hashes
-from models.storage.durable import write_at
+from models.storage.durable import disk_errors, write_at, write_atomic
 from models.storage.faults import fault_point
 from models.wire.block import BlockHeader
 from models.wire.hashes import ZERO_HASH, to_display
 
-__all__ = ["RECORD", "HeaderIndex", "block_work"]
+__all__ = ["RECORD", "HeaderIndex", "block_work", "checksums", "counts", "stored_checksums", "with_checksums"]
 
-MAGIC = b"TXCHDRS1"
+MAGIC = b"TXCHDRS2"
+OLD_MAGIC = b"TXCHDRS1"  # without checksums
+COUNT_END = 24  # in bytes: magic, count, complement
 PREFIX_SIZE = 128  # in bytes, before the first record
 RECORD_SIZE = 128  # in bytes
 GROWTH = 8192  # records by which the file grows; a sparse tail takes no space
@@ -40,16 +44,25 @@ RECORD = np.dtype(
         ("chain_work", "V32"),
         ("parent", "<i4"),
         ("height", "<i4"),
-        ("status", "<u4"),
-        ("n_tx", "<u4"),
+        ("status", "<u2"),
+        ("check_low", "<u2"),
+        ("n_tx", "<u2"),  # a block of 4 MWU has 16,666 transactions at most
+        ("check_high", "<u2"),
         ("version", "<i4"),
         ("time", "<u4"),
         ("bits", "<u4"),
         ("nonce", "<u4"),
     ]
 )
-_RECORD = struct.Struct("<32s32s32siiIIiIII")
+_RECORD = struct.Struct("<32s32s32siiHHHHiIII")
+_WORDS = struct.Struct("<32I")
 _STATUS_OFFSET = 104
+_STATUS_WORD = _STATUS_OFFSET // 4
+_STATE = struct.Struct("<HHHH")
+# Odd, so that no change of one word of a record leaves the checksum as it was; not zero for a record of zeros.
+_FACTORS = [(2 * i + 1) * 0x9E3779B1 % (1 << 32) for i in range(RECORD_SIZE // 4)]
+_FACTOR_ARRAY = np.array(_FACTORS, dtype="<u4")
+_CHECK_START = 0x54584348
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +74,70 @@ def block_work(bits: int) -> int:
     if bits & 0x00800000 or target <= 0 or target >= 1 << 256:
         return 0
     return (1 << 256) // (target + 1)
+
+
+def checksums(records: np.ndarray) -> np.ndarray:
+    """The checksum that each record must have (u4): words times odd factors, summed modulo 2**32; its own two halves
+    count as zeros. It finds what disks do to bytes; it keeps nobody from writing what he likes."""
+    words = records.view("<u4").reshape(-1, RECORD_SIZE // 4)
+    total = words @ _FACTOR_ARRAY
+    for at in (_STATUS_WORD, _STATUS_WORD + 1):
+        total -= (words[:, at] & np.uint32(0xFFFF0000)) * _FACTOR_ARRAY[at]
+    return total + np.uint32(_CHECK_START)
+
+
+def with_checksums(records: np.ndarray) -> np.ndarray:
+    """A copy of records, their checksums made right."""
+    records = records.copy()
+    right = checksums(records)
+    records["check_low"], records["check_high"] = right & np.uint32(0xFFFF), right >> np.uint32(16)
+    return records
+
+
+def stored_checksums(records: np.ndarray) -> np.ndarray:
+    """The checksum that each record has (u4)."""
+    return records["check_low"].astype("<u4") | records["check_high"].astype("<u4") << np.uint32(16)
+
+
+def _checked(record: bytes) -> bytes:
+    """One record with its checksum made right."""
+    words = list(_WORDS.unpack(record))
+    words[_STATUS_WORD] &= 0xFFFF
+    words[_STATUS_WORD + 1] &= 0xFFFF
+    check = sum(map(mul, words, _FACTORS)) + _CHECK_START
+    words[_STATUS_WORD] |= (check & 0xFFFF) << 16
+    words[_STATUS_WORD + 1] |= (check >> 16 & 0xFFFF) << 16
+    return _WORDS.pack(*words)
+
+
+def _packed(header: BlockHeader, work: int, parent: int, height: int, status: int, n_tx: int) -> bytes:
+    """The record of a header."""
+    return _checked(
+        _RECORD.pack(
+            header.hash,
+            header.merkle_root,
+            work.to_bytes(32, "big"),
+            parent,
+            height,
+            status,
+            0,
+            n_tx,
+            0,
+            header.version,
+            header.time,
+            header.bits,
+            header.nonce,
+        )  # fmt: skip
+    )
+
+
+def _prefix(count: int) -> bytes:
+    return MAGIC + counts(count)
+
+
+def counts(count: int) -> bytes:
+    """The file's count of records and its complement, 16 bytes at byte 8."""
+    return count.to_bytes(8, "little") + (~count & (1 << 64) - 1).to_bytes(8, "little")
 
 
 def _records_of_entries(entries: np.ndarray) -> np.ndarray:
@@ -80,7 +157,7 @@ def _records_of_entries(entries: np.ndarray) -> np.ndarray:
         total.append(work_of[bits] + (total[parent] if parent >= 0 else 0))
     packed = b"".join(work.to_bytes(32, "big") for work in total)
     records["chain_work"] = np.frombuffer(packed, dtype="V32")
-    return records
+    return with_checksums(records)
 
 
 class HeaderIndex:
@@ -98,13 +175,13 @@ class HeaderIndex:
         self._file = Path(path) / "headers.bin"
         self._active_file = Path(path) / "active.bin"
         self._write = write
-        try:
+        self._cut = ""  # what was found missing at the end of the file
+        with disk_errors(self._file, "open"):
             self._handle = os.open(self._file, os.O_RDWR if write else os.O_RDONLY)
-        except OSError as error:
-            raise StoreError(f"cannot open {self._file}: {error.strerror}") from error
         try:
-            self._count = self._read_count()
-            self._map()
+            with disk_errors(self._file, "read"):
+                self._count = self._read_count()
+                self._map()
             self._check_links()
         except BaseException:
             os.close(self._handle)
@@ -119,12 +196,7 @@ class HeaderIndex:
     @classmethod
     def create(cls, path: Path | str, genesis: BlockHeader, n_tx: int = 1, status: int = 5 | 8 | 16) -> "HeaderIndex":
         """Makes an index that knows the genesis header only."""
-        work = block_work(genesis.bits).to_bytes(32, "big")
-        record = _RECORD.pack(
-            genesis.hash, genesis.merkle_root, work, NO_PARENT, 0, status, n_tx,
-            genesis.version, genesis.time, genesis.bits, genesis.nonce,
-        )  # fmt: skip
-        cls._create_file(Path(path), record)
+        cls._create_file(Path(path), _packed(genesis, block_work(genesis.bits), NO_PARENT, 0, status, n_tx))
         return cls(path, genesis.hash)
 
     @classmethod
@@ -145,20 +217,26 @@ class HeaderIndex:
 
     @staticmethod
     def _create_file(path: Path, records: bytes) -> None:
-        path.mkdir(parents=True, exist_ok=True)
-        count = len(records) // RECORD_SIZE
-        with (path / "headers.bin").open("xb") as handle:
-            handle.write((MAGIC + count.to_bytes(8, "little")).ljust(PREFIX_SIZE, b"\0") + records)
-            handle.flush()
-            os.fsync(handle.fileno())
+        with disk_errors(path / "headers.bin", "write"):
+            path.mkdir(parents=True, exist_ok=True)
+            with (path / "headers.bin").open("xb") as handle:
+                handle.write(_prefix(len(records) // RECORD_SIZE).ljust(PREFIX_SIZE, b"\0") + records)
+                handle.flush()
+                os.fsync(handle.fileno())
 
     # -- the file
 
     def _read_count(self) -> int:
         prefix = os.pread(self._handle, PREFIX_SIZE, 0)
-        if len(prefix) < PREFIX_SIZE or not prefix.startswith(MAGIC):
+        if prefix.startswith(OLD_MAGIC) and len(prefix) == PREFIX_SIZE and self._write:
+            self._upgrade(int.from_bytes(prefix[8:16], "little"))
+            prefix = os.pread(self._handle, PREFIX_SIZE, 0)
+        self._has_checksums = prefix.startswith(MAGIC)
+        if len(prefix) < PREFIX_SIZE or not prefix.startswith((MAGIC, OLD_MAGIC)):
             raise StoreCorrupt(f"{self._file} is no header index of this version")
         said = int.from_bytes(prefix[8:16], "little")
+        if self._has_checksums and (prefix[8:COUNT_END] != counts(said) or any(prefix[COUNT_END:])):
+            raise StoreCorrupt(f"{self._file} is damaged: its first {PREFIX_SIZE} bytes are not as they were written")
         there = (os.fstat(self._handle).st_size - PREFIX_SIZE) // RECORD_SIZE
         count = min(said, there)
         # A file that was cut, or whose last record never reached the disk: what is whole in front of it stays.
@@ -167,19 +245,52 @@ class HeaderIndex:
         if not count:
             raise StoreCorrupt(f"{self._file} holds no whole header")
         if count < said:
-            log.warning("%s ends early: %d of %d headers are whole", self._file, count, said)
+            self._cut = f"{self._file} ends early: {count} of {said} headers are whole"
+            log.warning("%s", self._cut)
         return count
 
+    def _upgrade(self, count: int) -> None:
+        """Gives a file of the version before its checksums, after the looks that it got then."""
+        content = os.pread(self._handle, count * RECORD_SIZE, PREFIX_SIZE)
+        records = np.frombuffer(content[: len(content) // RECORD_SIZE * RECORD_SIZE], RECORD)
+        whole = len(records)
+        while whole and not self._hashed(whole - 1):
+            whole -= 1
+        log.info("%s is given checksums", self._file)
+        write_atomic(
+            self._file, _prefix(whole).ljust(PREFIX_SIZE, b"\0"), with_checksums(records[:whole]).tobytes(),
+            place="headers.upgrade",
+        )  # fmt: skip
+        os.close(self._handle)
+        self._handle = os.open(self._file, os.O_RDWR)
+
     def _whole(self, i: int) -> bool:
+        """Whether the record was written; one that was, and is not as it was then, is damage and none of a crash's."""
+        record = os.pread(self._handle, RECORD_SIZE, PREFIX_SIZE + i * RECORD_SIZE)
+        if len(record) < RECORD_SIZE or not any(record):
+            return False
+        if not self._has_checksums:
+            return self._hashed(i)
+        if record != _checked(record):
+            raise self._damaged(i)
+        return True
+
+    def _hashed(self, i: int) -> bool:
         record = os.pread(self._handle, RECORD_SIZE, PREFIX_SIZE + i * RECORD_SIZE)
         if len(record) < RECORD_SIZE:
             return False
-        fields = _RECORD.unpack(record)
-        parent = fields[3]
+        block_hash, merkle_root, _, parent, _, _, _, _, _, version, time, bits, nonce = _RECORD.unpack(record)
         if not NO_PARENT <= parent < i:
             return False
         prev_hash = ZERO_HASH if parent < 0 else os.pread(self._handle, 32, PREFIX_SIZE + parent * RECORD_SIZE)
-        return BlockHeader(fields[7], prev_hash, fields[1], fields[8], fields[9], fields[10]).hash == fields[0]
+        return BlockHeader(version, prev_hash, merkle_root, time, bits, nonce).hash == block_hash
+
+    def _damaged(self, i: int) -> StoreCorrupt:
+        at = PREFIX_SIZE + i * RECORD_SIZE
+        return StoreCorrupt(
+            f"{self._file} is damaged: header {i} (bytes {at} to {at + RECORD_SIZE - 1}) does not match its checksum. "
+            "Import the store again"
+        )
 
     def _map(self) -> None:
         needed = PREFIX_SIZE + self._count * RECORD_SIZE
@@ -195,8 +306,13 @@ class HeaderIndex:
         self._records = np.frombuffer(self._bytes, dtype=RECORD, count=self._capacity, offset=PREFIX_SIZE)
 
     def _check_links(self) -> None:
-        """Every walk from a header to its ancestors ends: parents come first, and heights go up by one."""
+        """Every record is as it was written, and every walk from a header to its ancestors ends: parents come first,
+        and heights go up by one."""
         records = self._records[: self._count]
+        if self._has_checksums:
+            wrong = checksums(records) != stored_checksums(records)
+            if wrong.any():
+                raise self._damaged(int(np.argmax(wrong)))
         parents = records["parent"].astype(np.int64)
         heights = records["height"].astype(np.int64)
         good = (parents >= 0) & (parents < np.arange(self._count))
@@ -214,13 +330,16 @@ class HeaderIndex:
             raise StoreError(f"{self._file} was opened for reading only")
         end = self._count + len(records)
         if end > self._capacity:
-            os.ftruncate(self._handle, PREFIX_SIZE + (end + GROWTH) * RECORD_SIZE)
+            with disk_errors(self._file, "write"):
+                os.ftruncate(self._handle, PREFIX_SIZE + (end + GROWTH) * RECORD_SIZE)
         fault_point("headers.before_append")
         write_at(self._handle, b"".join(records), PREFIX_SIZE + self._count * RECORD_SIZE, self._file)
-        os.fsync(self._handle)
+        with disk_errors(self._file, "write"):
+            os.fsync(self._handle)
         fault_point("headers.before_count")
-        write_at(self._handle, end.to_bytes(8, "little"), 8, self._file)
-        os.fsync(self._handle)
+        write_at(self._handle, counts(end), 8, self._file)
+        with disk_errors(self._file, "write"):
+            os.fsync(self._handle)
         fault_point("headers.after_append")
         self._count = end
         if end > self._capacity:
@@ -264,7 +383,7 @@ class HeaderIndex:
 
     def n_tx(self, i: int) -> int:
         """The number of transactions, 0 where the block was never there."""
-        return self._fields(i)[6]
+        return self._fields(i)[7]
 
     def chain_work(self, i: int) -> int:
         """The work of the chain up to and with this block."""
@@ -272,17 +391,18 @@ class HeaderIndex:
 
     def header(self, i: int) -> BlockHeader:
         """The header itself."""
-        _, merkle_root, _, parent, _, _, _, version, time, bits, nonce = self._fields(i)
+        _, merkle_root, _, parent, _, _, _, _, _, version, time, bits, nonce = self._fields(i)
         return BlockHeader(version, self.hash(parent) if parent >= 0 else ZERO_HASH, merkle_root, time, bits, nonce)
 
     def set_status(self, i: int, status: int, n_tx: int | None = None) -> None:
         """Replaces the status bits (and the number of transactions). On disk with the next append at the latest."""
         if not self._write:
             raise StoreError(f"{self._file} was opened for reading only")
-        start = self._at(i) + _STATUS_OFFSET
-        write_at(self._handle, status.to_bytes(4, "little"), start, self._file)
-        if n_tx is not None:
-            write_at(self._handle, n_tx.to_bytes(4, "little"), start + 4, self._file)
+        start = self._at(i)
+        record = bytearray(self._bytes[start : start + RECORD_SIZE])
+        _STATE.pack_into(record, _STATUS_OFFSET, status, 0, self.n_tx(i) if n_tx is None else n_tx, 0)
+        state = _checked(bytes(record))[_STATUS_OFFSET : _STATUS_OFFSET + _STATE.size]
+        write_at(self._handle, state, start + _STATUS_OFFSET, self._file)  # 8 bytes in their place: never half of them
 
     def mark_failed(self, i: int, failed: int) -> None:
         """Adds the bit `failed` to a block and FAILED_CHILD to all its descendants."""
@@ -349,21 +469,7 @@ class HeaderIndex:
             height, work = placed.get(parent) or (self.height(parent), self.chain_work(parent))
             height, work = height + 1, work + block_work(header.bits)
             number = self._count + len(new)
-            new.append(
-                _RECORD.pack(
-                    header.hash,
-                    header.merkle_root,
-                    work.to_bytes(32, "big"),
-                    parent,
-                    height,
-                    status,
-                    n_tx,
-                    header.version,
-                    header.time,
-                    header.bits,
-                    header.nonce,
-                )  # fmt: skip
-            )
+            new.append(_packed(header, work, parent, height, status, n_tx))
             added[header.hash] = number
             placed[number] = height, work
             numbers.append(number)
@@ -376,8 +482,9 @@ class HeaderIndex:
 
     def _load_active(self, best_block: bytes | None) -> None:
         stored = b""
-        if self._active_file.is_file():
-            stored = self._active_file.read_bytes()
+        with disk_errors(self._active_file, "read"):
+            if self._active_file.is_file():
+                stored = self._active_file.read_bytes()
         active = np.frombuffer(stored[: len(stored) // 4 * 4], dtype="<u4")
         if not self._is_chain(active):
             active = active[:0]
@@ -418,7 +525,7 @@ class HeaderIndex:
         if not self._length:
             raise NotReady(
                 "the header of the coins' block is not known yet, so nothing can be judged: "
-                "`txcollection follow` fetches the headers from a node"
+                "`txcollection follow` fetches the headers from a node" + (f" ({self._cut})" if self._cut else "")
             )
         return int(self._active[self._length - 1])
 
@@ -512,7 +619,7 @@ class HeaderIndex:
         """The times of the last `count` headers that end with `i` (fewer near genesis), oldest first."""
         branch: list[int] = []
         while len(branch) < count and i >= 0 and not self.is_active(i):
-            branch.append(self._fields(i)[8])
+            branch.append(self._fields(i)[10])
             i = self.parent(i)
         older = self._times[:0]
         if i >= 0 and len(branch) < count:

@@ -276,8 +276,11 @@ class LevelState:
     previous_log: int = 0
 
 
-def read_state(directory: Path) -> LevelState:
-    """The state that CURRENT and the manifest describe. Raises StoreCorrupt or StoreError naming the file."""
+def read_state(directory: Path, may_end_early: bool = False) -> LevelState:
+    """The state that CURRENT and the manifest describe. Raises StoreCorrupt or StoreError naming the file.
+
+    With `may_end_early` the manifest's last record may be cut off, as a crash leaves it, and counts for nothing.
+    """
     current = directory / CURRENT
     if not current.is_file():
         raise StoreCorrupt(f"{current} is missing")
@@ -295,7 +298,7 @@ def read_state(directory: Path) -> LevelState:
         raise StoreCorrupt(f"{current} is damaged: it must hold a manifest's name and a line feed")
     state = LevelState(note.manifest)
     path = directory / note.manifest
-    records = check_log(path)
+    records = check_log(path, may_end_early)
     if not records:
         raise StoreCorrupt(f"{path} is empty")
     for record in records:

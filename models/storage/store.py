@@ -22,6 +22,7 @@ from models.errors import StoreError, StoreInUse
 from models.storage import creation
 from models.storage.archive import BlockArchive
 from models.storage.coinsdb import CoinsOwner
+from models.storage.durable import disk_errors
 from models.storage.headers import HeaderIndex
 from models.storage.storeinfo import StoreInfo
 from models.wire.block import BlockHeader
@@ -44,7 +45,8 @@ class ServedTip:
 
 
 def _lock(path: Path) -> int:
-    handle = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
+    with disk_errors(path / LOCK_FILE, "write"):
+        handle = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

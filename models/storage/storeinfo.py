@@ -11,7 +11,7 @@ from typing import Any
 
 from models.consensus.params import ChainParams, get_params
 from models.errors import StoreCorrupt, StoreError
-from models.storage.durable import write_atomic
+from models.storage.durable import disk_error, write_atomic
 
 __all__ = ["SCHEMA_VERSION", "StoreInfo"]
 
@@ -56,7 +56,9 @@ class StoreInfo:
             checksum = fields.pop("checksum", None)
         except FileNotFoundError:
             raise StoreError(f"no store in {store}: make one with `txcollection init`") from None
-        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        except OSError as error:
+            raise disk_error(file, "read", error) from error
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise StoreCorrupt(f"{file} cannot be read: {error}") from error
         if checksum is not None and checksum != _checksum(fields):
             raise StoreCorrupt(f"{file} is damaged: its checksum is wrong")

@@ -15,7 +15,7 @@ from struct import Struct
 
 from models.consensus.context import Tip, TipVersion
 from models.errors import NotReady, StoreError
-from models.storage.durable import write_at
+from models.storage.durable import disk_errors, write_at
 from models.wire.hashes import to_display
 
 __all__ = ["TipReader", "TipWriter", "parse_tip"]
@@ -49,15 +49,16 @@ class TipWriter:
 
     def __init__(self, store: Path):
         self._path = store / TIP_FILE
-        fd = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            there = os.fstat(fd).st_size
-            if there < _SIZE:  # a hole that the disk has no room for would end the process at the first write
-                write_at(fd, bytes(_SIZE - there), there, self._path)
-            os.ftruncate(fd, _SIZE)
-            self._map = mmap.mmap(fd, _SIZE)
-        finally:
-            os.close(fd)
+        with disk_errors(self._path, "write"):
+            fd = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+            try:
+                there = os.fstat(fd).st_size
+                if there < _SIZE:  # a hole that the disk has no room for would end the process at the first write
+                    write_at(fd, bytes(_SIZE - there), there, self._path)
+                os.ftruncate(fd, _SIZE)
+                self._map = mmap.mmap(fd, _SIZE)
+            finally:
+                os.close(fd)
 
     def publish(self, tip: Tip) -> None:
         """Makes `tip` what readers see."""

@@ -28,7 +28,16 @@ from models.storage.blockindex import FAILED_CHILD, FAILED_MASK, HAVE_DATA, HAVE
 from models.storage.checkpoint import checkpoint
 from models.storage.coinsdb import CoinsHasher, CoinsOwner, UtxoStats
 from models.storage.durable import TEMPORARY
-from models.storage.headers import MAGIC, NO_PARENT, RECORD, RECORD_SIZE
+from models.storage.headers import (
+    COUNT_END,
+    MAGIC,
+    NO_PARENT,
+    RECORD,
+    RECORD_SIZE,
+    checksums,
+    counts,
+    stored_checksums,
+)
 from models.storage.headers import PREFIX_SIZE as HEADERS_PREFIX
 from models.storage.levelcheck import check_log, check_table, read_state, table_path
 from models.storage.levelfiles import log_names
@@ -249,8 +258,8 @@ class _Verifier:
             return
         count = int.from_bytes(data[8:16], "little")
         there = (len(data) - HEADERS_PREFIX) // RECORD_SIZE
-        if any(data[16:HEADERS_PREFIX]):
-            yield Finding(file, "bytes 16 to 127 should be empty and are not", AGAIN)
+        if data[8:COUNT_END] != counts(count) or any(data[COUNT_END:HEADERS_PREFIX]):
+            yield Finding(file, f"its first {HEADERS_PREFIX} bytes are not as they were written", AGAIN)
         if not 0 < count <= there:
             yield Finding(file, f"it says that it holds {count} headers, and has room for {there}", AGAIN)
             count = min(count, there)
@@ -264,6 +273,10 @@ class _Verifier:
     def _check_records(self, file: Path) -> Iterator[Report]:
         records, count = self._records, len(self._records)
         if not count:
+            return
+        wrong = checksums(records) != stored_checksums(records)
+        if wrong.any():
+            yield self._record_fault(file, int(np.argmax(wrong)), "it does not match its checksum")
             return
         parents = records["parent"].astype(np.int64)
         numbers = np.arange(count)

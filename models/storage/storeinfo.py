@@ -55,6 +55,8 @@ class StoreInfo:
             schema = fields["schema"]
             checksum = fields.pop("checksum", None)
         except FileNotFoundError:
+            if (store / "chainstate").is_dir():
+                raise StoreCorrupt(f"{file} is missing: put back a copy of it, or make the store again") from None
             raise StoreError(f"no store in {store}: make one with `txcollection init`") from None
         except OSError as error:
             raise disk_error(file, "read", error) from error

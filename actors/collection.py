@@ -179,11 +179,15 @@ class CollectionActor:
     async def _make(self, entry: _Entry, wtxids: bytes, takes_slot: bool) -> list[int]:
         collection, key = entry.collection, entry.key
         _, _, flags = await self._current_brief()
-        self._tell(entry, [("open", wtxids)])
         reference = known = None
+        looking = None
         if wtxids:
+            looking = asyncio.ensure_future(self._mempool.call_kept("lookup", flags, *in_pieces(wtxids)))
+        await asyncio.sleep(0)  # the mempool looks while the template actor is told
+        self._tell(entry, [("open", wtxids)])
+        if looking is not None:
             try:
-                reference, known = await self._mempool.call_kept("lookup", flags, *in_pieces(wtxids))
+                reference, known = await looking
             except BaseException:
                 self._forget_story(entry)
                 raise

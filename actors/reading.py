@@ -21,7 +21,7 @@ from models.messages import FlatCoin, FlatTip, in_pieces, pack_tip, unpack_batch
 __all__ = ["Ahead", "Reading"]
 
 CHUNKS_EACH = 2  # under way for each worker: one runs, one waits at its door
-LOCAL_THREADS = 8
+LOCAL_THREADS = 32
 SHARED_READ = 2048  # outpoints
 OUTPOINT = 36  # bytes
 FEW_SCRIPTS = 64  # transactions
@@ -75,8 +75,8 @@ class Reading:
             return unpack_batch(unwrap(await self.chainstate.read_serial.remote(blob, pack_tip(tip), fill)))
         if self._view is None or len(outpoints) < SHARED_READ:
             return await self._ask(blob, tip)
-        # A read that long is worth two processes: the last third, mostly BIP30 probes, is done here.
-        mine = len(outpoints) // 3 * OUTPOINT
+        # A read that long is worth two processes: the last half, most of it BIP30 probes, is done here.
+        mine = len(outpoints) // 2 * OUTPOINT
         there = asyncio.ensure_future(self._ask(blob[:-mine], tip))
         try:
             here = await asyncio.to_thread(self._view.read, blob[-mine:], tip)

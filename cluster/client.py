@@ -40,6 +40,7 @@ STOP_TIMEOUT = 20.0
 RETRY_PAUSE = 0.3  # seconds until a dead actor's replacement is asked for
 RETRIES = 30
 HEADER_SIZE = 80  # bytes
+JUST_NOW = 0.01  # seconds
 
 
 @dataclass(frozen=True)
@@ -134,6 +135,7 @@ class Collection:
         self._key = key
         self._size = size
         self._unknown = unknown
+        self._asked = time.monotonic()  # when an answer last brought `unknown`, which only this client changes
         self._closed = False
 
     def _call(self, method: str, *args: Any) -> Any:
@@ -147,13 +149,18 @@ class Collection:
             raise Busy(f"no answer within {CALL_TIMEOUT:g} s") from None
 
     def unknown_tx_pos(self) -> list[int]:
-        """Positions of transactions that must still be supplied, ascending."""
-        self._unknown = self._call("unknown_tx_pos")
-        return self._unknown
+        """Positions of transactions that must still be supplied, ascending.
+
+        Where they came with an answer of just now, that is believed, and costs no message.
+        """
+        if self._closed or not 0 <= time.monotonic() - self._asked < JUST_NOW:
+            self._unknown = self._call("unknown_tx_pos")
+        return list(self._unknown)
 
     def add_missing_txs(self, transactions: Sequence[bytes]) -> None:
         """Supplies raw transactions. Raises ClientError with Core's text; the collection is then as it was."""
         self._unknown = self._call("add_missing_txs", _raw_list(transactions))
+        self._asked = time.monotonic()
 
     def make_template(
         self,
@@ -172,6 +179,8 @@ class Collection:
         """
         first = None if coinbase is None else _raw(coinbase, "coinbase")
         options = _options(now, script_mode)
+        if missing:
+            self._asked = -1.0  # some of them may be known now
         flat = self._call("make_template", _hash(prevhash, "prevhash"), first, _raw_list(missing), *options)
         verdict = unpack_verdict(flat)
         if verdict.kind is not Kind.VALID:

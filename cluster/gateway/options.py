@@ -2,7 +2,7 @@
 
 import ipaddress
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from models.errors import SettingsError
 
@@ -33,13 +33,13 @@ def is_loopback(host: str) -> bool:
 @dataclass(frozen=True, slots=True)
 class GatewayOptions:
     """`users` are rpcauth entries; `cookie` is the cookie's password, None for no cookie; `log` is `off`, `stderr` or a
-    file; `again` is set for a replacement, whose port is about to become free."""
+    file; `again` is set for a replacement, whose port is about to become free. No secret is in its repr."""
 
     host: str
     port: int
-    users: tuple[str, ...] = ()
+    users: tuple[str, ...] = field(default=(), repr=False)
     allow_remote: bool = False
-    cookie: str | None = None
+    cookie: str | None = field(default=None, repr=False)
     log: str = "off"
     again: bool = False
 

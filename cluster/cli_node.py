@@ -46,6 +46,7 @@ from cluster.cli_gateway import (
 from cluster.reach import listens
 from cluster.settings import Settings
 from models.errors import NotReady, StoreError, StoreInUse
+from models.storage.durable import disk_errors
 from models.storage.storeinfo import StoreInfo
 
 if TYPE_CHECKING:
@@ -85,15 +86,17 @@ DumpOption = Annotated[
 @contextmanager
 def _only_up_of(store: Path) -> Iterator[None]:
     """Holds the lock that says that an `up` serves this store. Raises StoreInUse if another one does."""
-    handle = os.open(store / PID_FILE, os.O_RDWR | os.O_CREAT, 0o600)
+    with disk_errors(store / PID_FILE, "write"):
+        handle = os.open(store / PID_FILE, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             pid = os.read(handle, 20).decode().strip()
             raise StoreInUse(f"`txcollection up` serves {store} already (process {pid}); `down` ends it") from None
-        os.truncate(handle, 0)
-        os.write(handle, f"{os.getpid()}\n".encode())
+        with disk_errors(store / PID_FILE, "write"):
+            os.truncate(handle, 0)
+            os.write(handle, f"{os.getpid()}\n".encode())
         yield
     finally:
         os.close(handle)
@@ -101,10 +104,11 @@ def _only_up_of(store: Path) -> Iterator[None]:
 
 def _pid_of_up(store: Path) -> int | None:
     """The process whose `up` serves the store, None if there is none."""
-    try:
-        handle = os.open(store / PID_FILE, os.O_RDWR)
-    except FileNotFoundError:
-        return None
+    with disk_errors(store / PID_FILE, "open"):
+        try:
+            handle = os.open(store / PID_FILE, os.O_RDWR)
+        except FileNotFoundError:
+            return None
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

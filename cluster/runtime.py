@@ -14,6 +14,7 @@ import ray
 from cluster.jsonfile import read_fields
 from cluster.reach import listens, process_is_gone
 from models.errors import StoreError
+from models.storage.durable import disk_errors
 
 __all__ = ["NoNode", "NodeFile", "ensure_ray", "namespace_of"]
 
@@ -37,12 +38,13 @@ class NodeFile:
     session: str = ""  # Ray's session directory, which tells one Ray from another at the same address
 
     def write(self, store: Path) -> None:
-        """Leaves the file in the store, readable by its owner only."""
+        """Leaves the file in the store, readable by its owner only. Raises StoreError if it cannot."""
         path = store / NODE_FILE
-        fd = os.open(path.with_suffix(".tmp"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(fd, "w") as file:
-            json.dump(asdict(self), file)
-        os.replace(path.with_suffix(".tmp"), path)
+        with disk_errors(path, "write"):
+            fd = os.open(path.with_suffix(".tmp"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(fd, "w") as file:
+                json.dump(asdict(self), file)
+            os.replace(path.with_suffix(".tmp"), path)
 
     @classmethod
     def read(cls, store: Path) -> "NodeFile":

@@ -227,6 +227,16 @@ for attempt in (Store.open, lambda path: CoinsOwner(Path(path) / "chainstate"), 
     Store.open(store).close()
 
 
+def test_up_on_a_read_only_mount(mounted_read_only: Any, store: Path) -> None:
+    done = mounted_read_only(sys.executable, "-m", "cluster.cli", "up", "--store", str(store))
+    assert done.returncode != 0
+    said = done.stdout + done.stderr
+    assert "Traceback" not in said
+    assert "unexpected" not in said
+    assert str(store) in said
+    assert "mount its file system for writing" in said
+
+
 def test_making_a_store_where_nothing_can_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

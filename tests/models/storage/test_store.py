@@ -374,9 +374,13 @@ def test_a_store_json_that_is_none(tmp_path: Path, content: bytes | None) -> Non
     file.unlink()
     if content is not None:
         file.write_bytes(content)
-    with pytest.raises(StoreError, match="no store in" if content is None else "99|store.json") as caught:
+    with pytest.raises(StoreError, match="99|store.json") as caught:
         Store.open(tmp_path / "store")
-    assert isinstance(caught.value, StoreCorrupt) == (content is not None and b"99" not in content)
+    assert isinstance(caught.value, StoreCorrupt) == (content is None or b"99" not in content)
+    shutil.rmtree(tmp_path / "store/chainstate")
+    if content is None:
+        with pytest.raises(StoreError, match="no store in"):
+            Store.open(tmp_path / "store")
 
 
 def test_a_failed_open_gives_up_every_lock(tmp_path: Path) -> None:

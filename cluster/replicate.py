@@ -19,7 +19,7 @@ from models.errors import StoreError, WorkerLost
 from models.messages import unwrap
 from models.storage.checkpoint import checkpoint
 from models.storage.coinsdb import CoinsOwner
-from models.storage.durable import fsync_path
+from models.storage.durable import disk_errors, fsync_path
 from models.storage.storeinfo import StoreInfo
 
 __all__ = ["Replica", "of_node", "of_store"]
@@ -79,7 +79,7 @@ def _fetch(chainstate: Any, name: str, files: dict[str, int], target: Path, prog
             asked.append(chainstate.read_handout.remote(name, *pieces[len(asked)], PIECE))
         data = unwrap(ray.get(asked[number], timeout=PATIENCE))
         asked[number] = None  # its memory is shared with the other side's
-        with (target / file).open("ab") as handle:
+        with disk_errors(target / file, "write"), (target / file).open("ab") as handle:
             handle.write(data)
         done += len(data)
         progress(done, total)
@@ -94,7 +94,8 @@ def _finish(made: Path) -> bytes:
     with CoinsOwner(made / "chainstate") as coins:
         best_block = coins.best_block
     fields = {"best_block": best_block[::-1].hex(), "made": int(time.time())}
-    (made / INFO_FILE).write_text(json.dumps(fields) + "\n")
+    with disk_errors(made / INFO_FILE, "write"):
+        (made / INFO_FILE).write_text(json.dumps(fields) + "\n")
     fsync_path(made)
     return best_block
 

@@ -80,7 +80,7 @@ def _check_log_is_there(path: Path) -> None:
     older coins if it was removed, with wrong ones if the manifest is one from before."""
     state = read_state(path, may_end_early=True)
     file = path / f"{state.log_number:06d}.log"
-    if not file.is_file():
+    if state.log_number and not file.is_file():  # none is named in a database that was repaired and not opened since
         raise StoreCorrupt(
             f"{file} is missing, or {path / state.manifest}, which names it, was cut; import the store again"
         )

@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import atheris
@@ -53,7 +54,9 @@ def fuzz_all(seconds: int, runs: int) -> int:
     executions = crashed = 0
     for name in TARGETS:
         command = [sys.executable, "-m", "tests.fuzz.run", name, "--seconds", str(seconds), "--runs", str(runs)]
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=os.environ)
+        with tempfile.TemporaryDirectory() as scratch:  # libFuzzer ends the process without any cleaning up
+            where = {**os.environ, "TMPDIR": scratch}
+            done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=where)
         found = re.search(r"stat::number_of_executed_units:\s*(\d+)", done.stderr)
         count = int(found[1]) if found else 0
         executions += count

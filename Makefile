@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 export RAY_USAGE_STATS_ENABLED := 0
 export RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER := 0
 
-.PHONY: setup demo test lint bench fuzz lock clean
+.PHONY: setup demo test lint soak bench fuzz lock clean
 
 setup: $(VENV)/.ready
 
@@ -30,6 +30,12 @@ lint: setup
 
 bench: setup
 	$(BIN)/txcollection bench quick
+
+# Everything at once for some minutes, or for hours: SOAK_MINUTES=120 SOAK_SEED=2.
+SOAK_MINUTES ?= 2.5
+SOAK_SEED ?= 1
+soak: setup
+	$(BIN)/python -m tests.soak --minutes $(SOAK_MINUTES) --seed $(SOAK_SEED)
 
 # Every parser of outside bytes, guided by coverage, so many seconds each.
 FUZZ_SECONDS ?= 30

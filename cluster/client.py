@@ -558,6 +558,8 @@ class Cluster:
         except ray.exceptions.RayActorError:
             self._supervisor.lost.remote(id_of(actor), "died under a call")
             return None
+        except ray.exceptions.GetTimeoutError:
+            raise Busy(f"no answer within {CALL_TIMEOUT:g} s") from None
 
     def _grow(self) -> bool:
         return self._ask_supervisor("add_collection_actor")

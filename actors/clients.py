@@ -16,6 +16,7 @@ from models.errors import Busy
 __all__ = ["Clients", "Holding"]
 
 BURST = 1.0  # seconds' worth of calls that may come at once
+MOST_PENDING = 512  # calls of all clients; fewer than Ray lets run at a time, so that a refusal still gets through
 MANY_CLIENTS = 1000  # beyond these, clients that hold nothing are forgotten now and then
 
 
@@ -50,6 +51,7 @@ class Clients:
         self._rate = settings["calls_per_second_per_client"]
         self._of: dict[str, Holding] = {}
         self._collections = 0
+        self._pending = 0  # calls under way
         self._bytes = 0  # held for all clients together
         self.refused = 0
 
@@ -73,6 +75,8 @@ class Clients:
         holding = self.of(client)
         if holding.pending >= self._pending_each:
             raise self._busy(f"{holding.pending} calls of this client wait for an answer, the most that are allowed")
+        if self._pending >= MOST_PENDING:
+            raise self._busy(f"{self._pending} calls wait for an answer here, the most that are allowed")
         if self._rate:
             now = self._clock()
             tokens = holding.tokens + (now - holding.refilled) * self._rate
@@ -81,10 +85,12 @@ class Clients:
                 raise self._busy(f"this client asks more than {self._rate} times a second, the most that is allowed")
             holding.tokens -= 1.0
         holding.pending += 1
+        self._pending += 1
         try:
             yield holding
         finally:
             holding.pending -= 1
+            self._pending -= 1
 
     def open(self, client: str, size: int) -> None:
         """Takes room for one more collection of `size` bytes. Raises Busy if there is none."""

@@ -1,13 +1,14 @@
 """What one client may have and ask for: every limit answers `Busy`, and what was taken is given back exactly."""
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.clients import Clients
+from actors.clients import MOST_PENDING, Clients
 from models.errors import Busy
 
 LIMITS: dict[str, Any] = {
@@ -74,6 +75,17 @@ def test_a_fourth_call_at_a_time_is_refused() -> None:
         with all_.calling("b"):
             pass
     with all_.calling("a"):
+        pass
+
+
+def test_all_clients_together_have_so_many_calls_at_a_time() -> None:
+    all_ = clients()
+    with ExitStack() as under_way:
+        for n in range(MOST_PENDING):
+            under_way.enter_context(all_.calling(f"client {n // 3}"))
+        with pytest.raises(Busy, match="512 calls wait for an answer here"), all_.calling("another"):
+            pass
+    with all_.calling("another"):
         pass
 
 

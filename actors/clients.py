@@ -106,7 +106,7 @@ class Clients:
         self._collections += 1
 
     def close(self, client: str, size: int, supplied: int) -> None:
-        """Gives back the room of a collection: `size` bytes in all, `supplied` of them from the client."""
+        """Gives back the room of a collection, `size` bytes, and the `supplied` raw bytes that came from the client."""
         holding = self.of(client)
         holding.collections -= 1
         holding.supplied -= supplied
@@ -123,25 +123,22 @@ class Clients:
             )
         self._bytes += size
 
-    def give_back(self, size: int) -> None:
-        """Room that was taken for something that did not come."""
-        self._bytes -= size
-
     def supply(self, client: str, size: int) -> None:
-        """Takes room for `size` supplied bytes. Raises Busy if there is none."""
+        """Takes `size` of the raw bytes that the client may have supplied. Raises Busy if they are too many.
+
+        What they take here, parsed, is taken by `take` once it is known.
+        """
         holding = self.of(client)
         if holding.supplied + size > self._supplied_each:
             raise self._busy(
                 f"this client has supplied {holding.supplied} bytes to its open collections; with {size} more that is "
                 f"above the {self._supplied_each} that are allowed: close a collection first"
             )
-        self.take(size)
         holding.supplied += size
 
     def unsupply(self, client: str, size: int) -> None:
         """Supplied bytes that were not kept."""
         self.of(client).supplied -= size
-        self.give_back(size)
 
     def _busy(self, text: str) -> Busy:
         self.refused += 1

@@ -279,6 +279,9 @@ class CollectionActor:
                     records = await asyncio.to_thread(entry.collection.check_supply, raws)
                 if self._entries.get(entry.key) is not entry:
                     raise CollectionLost("this collection was closed while transactions were supplied to it")
+            room = COPIES * sum(record.nbytes for record in records)
+            self._clients.take(room)
+            entry.room += room
             arrival = entry.collection.take_supplied(records)
             if arrival.segment is None:
                 return []
@@ -286,7 +289,6 @@ class CollectionActor:
         finally:
             self._clients.unsupply(entry.client, size - kept)
         entry.supplied_bytes += kept
-        entry.room += kept
         return [self._op_add(entry, arrival.segment, arrival.rewires)]
 
     def _op_add(self, entry: _Entry, segment: int, rewires: list[Rewire]) -> Op:

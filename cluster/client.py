@@ -307,8 +307,7 @@ class Cluster:
         owns_ray = ensure_ray(settings.address, settings.object_store_memory)
         namespace = namespace_of(store)
         try:
-            running = ray.get_actor(SUPERVISOR, namespace=namespace)
-            ray.get(running.ping.remote(), timeout=CALL_TIMEOUT)
+            running = _find_supervisor(namespace)
             return cls(settings, running, store, False, owns_ray, namespace)
         except (ValueError, ray.exceptions.RayActorError):
             pass
@@ -337,8 +336,7 @@ class Cluster:
             raise NoNode(f"no node runs on {path} any more: start one with `txcollection up --store {path}`")
         owns_ray = ensure_ray(address or node.address)
         try:
-            supervisor = ray.get_actor(SUPERVISOR, namespace=node.namespace)
-            ray.get(supervisor.ping.remote(), timeout=CALL_TIMEOUT)
+            supervisor = _find_supervisor(node.namespace)
         except (ValueError, ray.exceptions.RayError):
             if owns_ray:
                 ray.shutdown()
@@ -598,6 +596,20 @@ def _vout(n: int) -> bytes:
     if not 0 <= n < 2**32:
         raise ClientError(f"output number {n} is out of range")
     return n.to_bytes(4, "little")
+
+
+def _find_supervisor(namespace: str) -> Any:
+    """One that answers; one that is being restarted is waited for. Raises ValueError or RayError if there is none."""
+    supervisor = ray.get_actor(SUPERVISOR, namespace=namespace)
+    for attempt in range(RETRIES):
+        try:
+            ray.get(supervisor.ping.remote(), timeout=CALL_TIMEOUT)
+            break
+        except ray.exceptions.ActorUnavailableError:
+            if attempt == RETRIES - 1:
+                raise
+            time.sleep(RETRY_PAUSE)
+    return supervisor
 
 
 def _stop(supervisor: Any, namespace: str) -> None:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import psutil
 import pytest
 import ray
 
@@ -154,6 +155,33 @@ def test_a_long_supply_is_taken_in_while_others_are_served(
         broken = many[0].raw[:-1]
         with pytest.raises(Exception, match="transaction 1 of 40 does not decode"):
             collection.add_missing_txs([many[0].raw, broken, *(tx.raw for tx in many[2:])])
+
+
+def uss(node: Any) -> int:
+    """Bytes that no other process shares, of those that hold declarations and those that judge them."""
+    pids = [pid for name, pid in node.pids().items() if name.startswith(("collection", "template"))]
+    return sum(psutil.Process(pid).memory_full_info().uss for pid in pids)
+
+
+@pytest.mark.parametrize("filled_with", ["ids", "transactions"])
+def test_open_collections_take_no_more_memory_than_they_may(
+    chain_node: Callable[..., Any], small_chain: SmallChain, filled_with: str
+) -> None:
+    bound = 48 << 20
+    node = chain_node(collection_actors=1, collections_bytes=bound, supplied_bytes_per_client="1 GiB")
+    many = [spend([coin], fee=fee) for coin in small_chain.coins for fee in range(1000, 1010)]  # of 61 bytes each
+    ids = [secrets.token_hex(32) for _ in range(16_666)] if filled_with == "ids" else [tx.id for tx in many]
+    with node.collect_txs(ids[:1]) as collection:  # from here on everything is loaded
+        collection.make_template(small_chain.tip.id)
+    before = uss(node)
+    kept = []
+    with pytest.raises(Busy, match="open collections take"):
+        for _ in range(1000):
+            kept.append(node.collect_txs(ids))
+            if filled_with == "transactions":
+                kept[-1].add_missing_txs([tx.raw for tx in many])
+    assert len(kept) > 3
+    assert uss(node) - before < bound + (16 << 20)
 
 
 def test_while_sixteen_clients_flood_each_is_served_its_share(

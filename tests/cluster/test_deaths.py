@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import ray
 
+from cluster import Cluster
 from models.errors import CollectionLost
 from tests.actors.blocks import TestCoin, Tx, on_top, spend
 from tests.actors.small_chain import SmallChain
@@ -158,6 +159,12 @@ def test_a_restarted_supervisor_watches_without_being_asked(node: Any) -> None:
     kill(node, "script")
     kill(node, "supervisor")
     until(lambda: len(now := workers()) == len(before) and now != before, "the dead worker was seen and replaced")
+
+
+def test_a_client_that_joins_while_the_supervisor_is_restarted_waits_for_it(node: Any) -> None:
+    kill(node, "supervisor")
+    with Cluster.connect(store=node.store) as other:
+        assert other.tip() == node.tip()
 
 
 def test_clients_of_other_collection_actors_notice_nothing(

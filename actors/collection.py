@@ -93,7 +93,7 @@ class CollectionActor:
         self._prefetched: Counter[str] = Counter()  # by collections that are closed
         self._counts = {"opened": 0, "closed": 0, "verdicts": 0, "errors": 0}
         sys.setswitchinterval(THREAD_SWITCH)
-        self._id = ray.get_runtime_context().get_actor_id()  # begins every story, so that it ends with this actor
+        self._id: str = ray.get_runtime_context().get_actor_id() or "0"  # every story begins with it
 
     def _report(self, worker: Any, why: str) -> None:
         if self._supervisor is not None:
@@ -111,7 +111,8 @@ class CollectionActor:
         self._peers.chainstate, self._peers.mempool = self._chainstate.handle, self._mempool.handle
         self._peers.fetch.set_members(directory["fetch"])
         self._peers.script.set_members(directory["script"])
-        self._template.set(next(iter(directory["template"]), None))
+        judges = directory["template"][:-1] or directory["template"]  # the last one takes whole blocks
+        self._template.set(judges[int(self._id[:8], 16) % len(judges)] if judges else None)
         self._wired.set()
         if self._sweeping is None:
             self._sweeping = asyncio.create_task(self._sweep())

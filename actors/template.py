@@ -60,7 +60,7 @@ log = logging.getLogger("txcollection")
 
 
 class TemplateActor:
-    """Two by default: number 0 for declarations, the last for whole blocks."""
+    """Two by default: the last for whole blocks, all others for declarations, which collection actors share out."""
 
     RAY_OPTIONS: ClassVar[dict[str, Any]] = {"num_cpus": 0, "max_restarts": 0, "max_concurrency": 1000}
 

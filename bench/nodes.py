@@ -20,6 +20,7 @@ from bench.fixtures import Fixture
 from cluster import Cluster
 from cluster.runtime import ensure_ray, namespace_of
 from models.messages import pack_tip, unwrap
+from models.storage.processes import is_running
 
 __all__ = [
     "CONFIGURATIONS",
@@ -174,22 +175,12 @@ def link_store(source: Path, target: Path) -> None:
             shutil.copy2(path, target / relative)
 
 
-def _is_running(pid: str) -> bool:
-    try:
-        os.kill(int(pid), 0)
-    except (ValueError, ProcessLookupError):
-        return False
-    except PermissionError:
-        pass
-    return True
-
-
 @contextmanager
 def working_directory(directory: Path) -> Iterator[Path]:
     """A directory below `directory` for the copies of this run; what killed runs left is removed."""
     prefix = ".run-"
     for left in directory.glob(f"{prefix}*"):
-        if not _is_running(left.name.removeprefix(prefix).partition("-")[0]):
+        if not is_running(left.name.removeprefix(prefix).partition("-")[0]):
             shutil.rmtree(left, ignore_errors=True)
     directory.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-", dir=directory))

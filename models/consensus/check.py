@@ -89,6 +89,8 @@ def check_block_draft(
         judgement.failure = failure
         return judgement
 
+    if draft.version is not None and context.tip.version < draft.version:
+        raise StaleView("the draft knows of a later tip")
     draft.begin(context.tip.version, context.script_flags)
     bip30 = context.enforces_bip30(header.hash)
     overwrites = yield from _read_coins(draft, record, bip30, judgement)
@@ -118,9 +120,9 @@ def _read_coins(
 ) -> Generator[CoinsWanted, CoinBatch, int | None]:
     """Asks once for everything not observed yet; returns the first transaction that would overwrite an output.
 
-    Raises StaleView if the draft was told of another tip meanwhile.
+    Raises StaleView if the draft was told of another tip meanwhile, even if it is back at this one: what it knew is gone.
     """
-    version = draft.version
+    version, generation = draft.version, draft.generation
     assert version is not None
     wanted = draft.unobserved()
     outpoints = [o for segment, inputs in wanted for o in draft.outpoints_of_inputs(segment, inputs)]
@@ -130,7 +132,7 @@ def _read_coins(
     overwrites_own = False
     if outpoints or outputs or own:
         batch = yield CoinsWanted(outpoints + own + outputs)
-        if draft.version != version:
+        if draft.generation != generation:
             raise StaleView("the tip moved while the coins of a block were read")
         if len(batch) != len(outpoints) + len(own) + len(outputs):
             raise InternalError(f"{len(outpoints) + len(own) + len(outputs)} coins were asked for, {len(batch)} came")
@@ -165,9 +167,9 @@ def _verify_scripts(
         positions = positions[positions < before]
     if not len(positions):
         return {}
-    version = draft.version
+    generation = draft.generation
     firsts = yield ScriptsWanted(draft.script_jobs(positions), flags, positions)
-    if draft.version != version:
+    if draft.generation != generation:
         raise StaleView("the tip moved while the scripts of a block were verified")
     judgement.scripts_run = int(draft.rows["n_in"][positions].sum())
     answers = np.array(firsts, np.int64)

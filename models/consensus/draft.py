@@ -68,6 +68,7 @@ class BlockDraft:
         self.scripts = np.zeros(count + 1, np.uint8)
         self.script_flags: int | None = None
         self.version: TipVersion | None = None
+        self.generation = 0  # goes up with every loss of observations, also where the version comes back
         self._parts: list[_Part] = []
         self._positions: list[np.ndarray] = []  # of each part's transactions
         self._changed: set[int] = set()  # parts to look at again
@@ -108,6 +109,7 @@ class BlockDraft:
     def forget_coins(self) -> None:
         """Drops every observation; transactions and verified scripts stay."""
         self.version = None
+        self.generation += 1
         self.probes[:] = PROBE_UNKNOWN
         for part in self._parts:
             part.forget_coins()
@@ -200,15 +202,13 @@ class BlockDraft:
 
         The iterator raises StaleView if the draft is told of another tip before the last one is made.
         """
-        return self._script_jobs(positions, self.version)
+        return self._script_jobs(positions, self.generation)
 
-    def _script_jobs(
-        self, positions: np.ndarray, version: TipVersion | None
-    ) -> Iterator[tuple[bytes, list[tuple[int, bytes]]]]:
+    def _script_jobs(self, positions: np.ndarray, generation: int) -> Iterator[tuple[bytes, list[tuple[int, bytes]]]]:
         numbers = self._where[positions, 0]
         outputs: dict[int, tuple[list[tuple[int, bytes]], list[int]]] = {}
         for position, number in zip(positions.tolist(), numbers.tolist(), strict=True):
-            if self.version != version:
+            if self.generation != generation:
                 raise StaleView("the tip moved while the scripts of a block were made ready")
             if number not in outputs:
                 if np.count_nonzero(numbers == number) < MANY_JOBS:

@@ -26,6 +26,7 @@ from models.storage.datadir import NodeFiles, find_node_files
 from models.storage.durable import disk_error, disk_errors, fsync_path
 from models.storage.faults import fault_point
 from models.storage.headers import HeaderIndex
+from models.storage.processes import is_running
 from models.storage.snapshot import Progress, SnapshotReader
 from models.storage.storeinfo import StoreInfo
 from models.wire.block import BlockHeader
@@ -62,7 +63,7 @@ def _new_directory(store: Path) -> Iterator[Path]:
         store.parent.mkdir(parents=True, exist_ok=True)
     prefix = f".{store.name}.init-"
     for left in store.parent.glob(f"{prefix}*"):
-        if not _is_running(left.name.removeprefix(prefix)):
+        if not is_running(left.name.removeprefix(prefix)):
             shutil.rmtree(left, ignore_errors=True)
     made = store.parent / f"{prefix}{os.getpid()}"
     try:
@@ -84,16 +85,6 @@ def _new_directory(store: Path) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(made, ignore_errors=True)
         raise
-
-
-def _is_running(pid: str) -> bool:
-    try:
-        os.kill(int(pid), 0)
-    except (ValueError, ProcessLookupError):
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _info(

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
+from models.consensus.pow import block_work
 from models.errors import NotReady, StoreCorrupt, StoreError
 from models.storage.blockindex import FAILED_CHILD, FAILED_MASK, first_words, parent_positions, prev_hashes
 from models.storage.durable import disk_errors, write_at, write_atomic
@@ -25,7 +26,7 @@ from models.storage.faults import fault_point
 from models.wire.block import BlockHeader
 from models.wire.hashes import ZERO_HASH, to_display
 
-__all__ = ["RECORD", "HeaderIndex", "block_work", "checksums", "counts", "stored_checksums", "with_checksums"]
+__all__ = ["RECORD", "HeaderIndex", "checksums", "counts", "stored_checksums", "with_checksums"]
 
 MAGIC = b"TXCHDRS2"
 OLD_MAGIC = b"TXCHDRS1"  # without checksums
@@ -65,15 +66,6 @@ _FACTOR_ARRAY = np.array(_FACTORS, dtype="<u4")
 _CHECK_START = 0x54584348
 
 log = logging.getLogger(__name__)
-
-
-def block_work(bits: int) -> int:
-    """The expected number of hashes for a block of this compact target (Core: `GetBlockProof`, chain.cpp)."""
-    exponent, mantissa = bits >> 24, bits & 0x007FFFFF
-    target = mantissa >> 8 * (3 - exponent) if exponent <= 3 else mantissa << 8 * (exponent - 3)
-    if bits & 0x00800000 or target <= 0 or target >= 1 << 256:
-        return 0
-    return (1 << 256) // (target + 1)
 
 
 def checksums(records: np.ndarray) -> np.ndarray:

@@ -42,6 +42,7 @@ from models.storage.headers import PREFIX_SIZE as HEADERS_PREFIX
 from models.storage.levelcheck import check_log, check_table, read_state, table_path
 from models.storage.levelfiles import log_names
 from models.storage.mempooldat import read_mempool
+from models.storage.processes import is_running
 from models.storage.store import LOCK_FILE
 from models.storage.storeinfo import StoreInfo
 from models.wire.block import Block, decode_block
@@ -589,7 +590,7 @@ def _finding_of(error: StoreError, directory: Path, shown: Path) -> Finding:
 def _scratch(store: Path) -> Iterator[Path]:
     """A directory on the store's own file system, where hard links to its tables are possible; gone at the end."""
     for left in store.glob(f"{SCRATCH}*"):
-        if not _is_running(left.name.removeprefix(SCRATCH)):
+        if not is_running(left.name.removeprefix(SCRATCH)):
             shutil.rmtree(left, ignore_errors=True)
     try:
         made = store / f"{SCRATCH}{os.getpid()}"
@@ -600,13 +601,3 @@ def _scratch(store: Path) -> Iterator[Path]:
         yield made
     finally:
         shutil.rmtree(made, ignore_errors=True)
-
-
-def _is_running(pid: str) -> bool:
-    try:
-        os.kill(int(pid), 0)
-    except (ValueError, ProcessLookupError):
-        return False
-    except PermissionError:
-        return True
-    return True

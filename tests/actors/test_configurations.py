@@ -3,6 +3,7 @@ plain one (serial reads through the cache) leaves anything in the coins cache.
 """
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -116,3 +117,19 @@ def test_reads_on_the_spot_follow_the_tip_and_report_what_is_wrong(
     for tx, reason in ((gone, None), (good, "bad-txns-inputs-missingorspent")):
         with node.collect_txs([tx.id]) as collection:
             assert collection.make_template(small_chain.tip.id, missing=[tx.raw]).reason == reason
+
+
+def test_all_template_actors_but_the_last_judge_declarations(
+    chain_node: Callable[..., Any], small_chain: SmallChain
+) -> None:
+    node = chain_node(template_actors=3, collection_actors=4)
+    transactions = [spend([coin]) for coin in small_chain.coins[:5]]
+    with ExitStack() as opened:
+        collections = [opened.enter_context(node.collect_txs([tx.id])) for tx in transactions[:4]]  # a process each
+        for collection, tx in zip(collections, transactions, strict=False):
+            assert collection.make_template(small_chain.tip.id, missing=[tx.raw]).ok
+        *judges, last = [stats["checks"] for stats in stats_of(node, "template")]
+        assert (sum(judges), last) == (4, 0)
+        assert node.check_block(on_top(small_chain.tip, transactions).raw).ok
+        *judges, last = [stats["checks"] for stats in stats_of(node, "template")]
+        assert (sum(judges), last) == (4, 1)

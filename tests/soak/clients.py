@@ -242,5 +242,7 @@ class Flooder(SoakClient):
         try:
             unwrap(ray.get(reference, timeout=PLAN_TIMEOUT))
             self.tally.count(self.tally.flood_answers, "answered")
-        except (TxCollectionError, ray.exceptions.RayActorError) as error:
+        except (*PASSING, ray.exceptions.RayActorError) as error:
             self.tally.count(self.tally.flood_answers, type(error).__name__)
+        except TxCollectionError as error:
+            self.tally.fault(f"{self.name}: {type(error).__name__}: {error}")

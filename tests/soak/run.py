@@ -22,7 +22,7 @@ from cluster import Cluster
 from cluster.follow import Follower, Pace
 from cluster.follow_target import RayTarget
 from cluster.follow_zmq import Notifications
-from cluster.gateway import start_gateway
+from cluster.gateway.start import start_gateway
 from cluster.node_rpc import Login, NodeRpc
 from models.errors import TxCollectionError
 from models.storage.store import Store

@@ -4,7 +4,7 @@ import statistics
 import threading
 import time
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 __all__ = ["Outage", "Reading", "Tally"]
@@ -110,7 +110,9 @@ class Tally:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        plain: dict[str, Any] = asdict(self)
+        plain: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
+        plain["outages"] = [asdict(outage) for outage in self.outages]
+        plain["readings"] = [asdict(reading) for reading in self.readings]
         for name in ("quiet_ms", "flood_ms", "ask_quiet_ms", "ask_flood_ms"):
             plain[name] = {"count": len(getattr(self, name)), "median": middle(getattr(self, name))}
         return plain | {"seconds": time.monotonic() - self.begun, "failures": self.failures()}

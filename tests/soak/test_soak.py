@@ -1,5 +1,6 @@
 """A soak run of some seconds: everything it is made of works and finds nothing wrong, and what is wrong fails it."""
 
+import json
 from io import StringIO
 
 import pytest
@@ -19,6 +20,7 @@ def test_some_seconds_of_it(ray_session: None) -> None:
     assert tally.failures() == []
     assert tally.compared > 0
     assert tally.readings
+    json.dumps(tally.to_dict())
     out = StringIO()
     show(tally, Console(file=out, width=120))
     assert "nothing went wrong" in out.getvalue()

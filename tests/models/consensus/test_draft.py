@@ -230,7 +230,35 @@ def test_a_tip_that_moves_while_coins_are_read_makes_the_check_stale(when: str) 
         told.draft.begin(TipVersion(9, 9), told.context.script_flags)
     with pytest.raises(StaleView, match="the tip moved"):
         steps.send(CoinBatch.of_coins(chain.read(wanted.outpoints)))
+    told.draft.forget_coins()
     assert told.judge() is None
+
+
+def test_what_was_forgotten_and_begun_anew_by_another_check_makes_the_check_stale() -> None:
+    """Both are at the same version; but the coins that the first did not have to ask for are gone."""
+    chain = empty_chain(HEIGHT - 1)
+    coins = [put_coin(chain, n) for n in range(2)]
+    told = Told(chain, [spend(coin) for coin in coins])
+    told.begin()
+    told.draft.observe(0, np.array([0]), CoinBatch.of_coins(chain.read(coins[:1])), told.context.tip.version)
+    first = told.steps()
+    wanted = next(first)
+    assert coins[0] not in wanted.outpoints
+    told.draft.forget_coins()
+    second = told.steps()
+    next(second)
+    with pytest.raises(StaleView, match="the tip moved"):
+        first.send(CoinBatch.of_coins(chain.read(wanted.outpoints)))
+    assert told.judge() is None
+
+
+def test_a_check_on_an_older_tip_takes_nothing_from_a_draft_that_knows_a_later_one() -> None:
+    chain = empty_chain(HEIGHT - 1)
+    told = Told(chain, [spend(put_coin(chain, 1))])
+    told.draft.begin(TipVersion(9, 9), told.context.script_flags)
+    with pytest.raises(StaleView, match="later tip"):
+        next(told.steps())
+    assert told.draft.version == TipVersion(9, 9)
 
 
 @pytest.mark.parametrize("count", [2, 70])

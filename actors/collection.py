@@ -43,7 +43,7 @@ QUIET_AFTER = 2.0  # seconds without a client's call after which peers are not k
 DECLARED_ID = (
     400  # bytes that a declared transaction takes here and in the template actor, before anything is known of it
 )
-COPIES = 2  # of a known transaction: one here, one in the template actor
+COPIES = 3  # of a known transaction: one here, one in the template actor, and what parsing leaves to the allocator
 LONG_SUPPLY = 100_000  # bytes; more are parsed in a thread, one client's at a time, so that others' calls go on
 THREAD_SWITCH = 0.0005  # seconds for which a parse may keep the event loop waiting
 

@@ -120,7 +120,7 @@ def _read_coins(
 ) -> Generator[CoinsWanted, CoinBatch, int | None]:
     """Asks once for everything not observed yet; returns the first transaction that would overwrite an output.
 
-    Raises StaleView if the draft was told of another tip meanwhile, even if it is back at this one: what it knew is gone.
+    Raises StaleView if the draft lost what it knew meanwhile, which another tip does, also if it is back at this one.
     """
     version, generation = draft.version, draft.generation
     assert version is not None

@@ -28,7 +28,9 @@ def display(hash_: bytes) -> str:
 
 
 def compact_size(n: int) -> bytes:
-    return bytes((n,)) if n < 253 else b"\xfd" + pack("<H", n)
+    if n < 253:
+        return bytes((n,))
+    return b"\xfd" + pack("<H", n) if n < 1 << 16 else b"\xfe" + pack("<I", n)
 
 
 def subsidy(height: int) -> int:

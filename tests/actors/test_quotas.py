@@ -181,7 +181,7 @@ def test_open_collections_take_no_more_memory_than_they_may(
             if filled_with == "transactions":
                 kept[-1].add_missing_txs([tx.raw for tx in many])
     assert len(kept) > 3
-    assert uss(node) - before < bound + (16 << 20)
+    assert uss(node) - before < bound + (24 << 20)
 
 
 def test_while_sixteen_clients_flood_each_is_served_its_share(

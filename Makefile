@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 export RAY_USAGE_STATS_ENABLED := 0
 export RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER := 0
 
-.PHONY: setup demo test lint soak bench fuzz lock clean
+.PHONY: setup demo test test-processes test-models lint soak bench fuzz lock clean
 
 setup: $(VENV)/.ready
 
@@ -18,11 +18,17 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 demo: setup
 	$(BIN)/txcollection demo
 
-# Many tests drive real processes; on a machine that is busy with something else one may run out of its patience. What
-# failed is therefore run once more, by itself, and must pass then.
+# Two runs side by side: what drives real processes waits most of the time, and what does not is all computing.
+# On a machine that is busy with something else a test may run out of its patience. What failed is therefore run once
+# more, by itself, and must pass then.
 test: setup
-	$(BIN)/python -m pytest || { echo "once more what failed:"; \
-		$(BIN)/python -m pytest --last-failed --last-failed-no-failures none; }
+	$(MAKE) --no-print-directory -j2 test-processes test-models
+
+test-processes: TESTS := --ignore=tests/models --ignore=tests/fuzz -o cache_dir=.pytest_cache/processes
+test-models: TESTS := tests/models tests/fuzz -o cache_dir=.pytest_cache/models
+test-processes test-models: setup
+	$(BIN)/python -m pytest $(TESTS) || { echo "once more what failed:"; \
+		$(BIN)/python -m pytest $(TESTS) --last-failed --last-failed-no-failures none; }
 
 lint: setup
 	$(BIN)/ruff check .

@@ -258,7 +258,7 @@ def test_any_order_of_everything(chain_node: Callable[..., Any], small_chain: Sm
     run_state_machine_as_test(
         Driving,
         settings=settings(
-            max_examples=10,
+            max_examples=7,
             stateful_step_count=30,
             deadline=None,
             database=None,

@@ -33,7 +33,7 @@ PNG = b"\x89PNG\r\n"
 @pytest.fixture(scope="module")
 def compared(ray_session: None, tiny_large: Fixture, bench_dir: Path) -> Comparison:
     """One sample of everything, in both orders."""
-    return compare(tiny_large, bench_dir, Effort(0, 1, 1), trips=(0, 20), **SMALL)
+    return compare(tiny_large, bench_dir, Effort(0, 1, 1), trips=(20,), **SMALL)
 
 
 def test_every_case_was_sampled_on_every_configuration_in_both_orders(compared: Comparison) -> None:
@@ -42,7 +42,7 @@ def test_every_case_was_sampled_on_every_configuration_in_both_orders(compared: 
         for case in compared.cases:
             for run in (1, 2):
                 assert compared.time(case, name, run) is not None, (case, name, run)
-        assert compared.trip(0, name) and compared.trip(20, name)
+        assert compared.trip(20, name)
 
 
 def test_all_cases_of_the_issue_are_there(compared: Comparison) -> None:

@@ -15,7 +15,7 @@ from tests.soak.tally import Outage, Reading, Tally
 @pytest.mark.cluster
 def test_some_seconds_of_it(ray_session: None) -> None:
     tally = soak(
-        Plan(seconds=12, seed=7, clients=2, kill_every=3, flood_every=3, flood_for=2, settings=(("script_workers", 1),))
+        Plan(seconds=8, seed=7, clients=2, kill_every=3, flood_every=3, flood_for=2, settings=(("script_workers", 1),))
     )
     assert tally.failures() == []
     assert tally.compared > 0

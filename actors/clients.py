@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from models.errors import Busy
+from models.quotas import check_collections, check_pending, check_supplied
 
 __all__ = ["Clients", "Holding"]
 
@@ -73,17 +74,11 @@ class Clients:
     def calling(self, client: str) -> Iterator[Holding]:
         """Counts a call while it is answered. Raises Busy for one too many at a time, or too soon."""
         holding = self.of(client)
-        if holding.pending >= self._pending_each:
-            raise self._busy(f"{holding.pending} calls of this client wait for an answer, the most that are allowed")
-        if self._pending >= MOST_PENDING:
-            raise self._busy(f"{self._pending} calls wait for an answer here, the most that are allowed")
-        if self._rate:
-            now = self._clock()
-            tokens = holding.tokens + (now - holding.refilled) * self._rate
-            holding.tokens, holding.refilled = min(tokens, max(self._rate * BURST, 1.0)), now
-            if holding.tokens < 1.0:
-                raise self._busy(f"this client asks more than {self._rate} times a second, the most that is allowed")
-            holding.tokens -= 1.0
+        with self._refusals():
+            check_pending(holding.pending, self._pending_each)
+            if self._pending >= MOST_PENDING:
+                raise Busy(f"{self._pending} calls wait for an answer here, the most that are allowed")
+            self._spend_token(holding)
         holding.pending += 1
         self._pending += 1
         try:
@@ -92,15 +87,23 @@ class Clients:
             holding.pending -= 1
             self._pending -= 1
 
+    def _spend_token(self, holding: Holding) -> None:
+        if not self._rate:
+            return
+        now = self._clock()
+        tokens = holding.tokens + (now - holding.refilled) * self._rate
+        holding.tokens, holding.refilled = min(tokens, max(self._rate * BURST, 1.0)), now
+        if holding.tokens < 1.0:
+            raise Busy(f"this client asks more than {self._rate} times a second, the most that is allowed")
+        holding.tokens -= 1.0
+
     def open(self, client: str, size: int) -> None:
         """Takes room for one more collection of `size` bytes. Raises Busy if there is none."""
         holding = self.of(client)
-        if holding.collections >= self._collections_each:
-            raise self._busy(
-                f"{holding.collections} collections of this client are open, the most that are allowed: close one first"
-            )
-        if self._collections >= self._most_collections:
-            raise self._busy(f"{self._collections} collections are open here, the most that are allowed")
+        with self._refusals():
+            check_collections(holding.collections, self._collections_each)
+            if self._collections >= self._most_collections:
+                raise Busy(f"{self._collections} collections are open here, the most that are allowed")
         self.take(size)
         holding.collections += 1
         self._collections += 1
@@ -112,16 +115,20 @@ class Clients:
         holding.supplied -= supplied
         self._collections -= 1
         self._bytes -= size
-        if holding.empty and not self._rate:
-            self._of.pop(client, None)
 
     def take(self, size: int) -> None:
         """Takes room for `size` bytes more of an open collection. Raises Busy if there is none."""
-        if self._bytes + size > self._most_bytes:
-            raise self._busy(
-                f"open collections take {self._bytes} bytes here; {size} more are above the {self._most_bytes} allowed"
-            )
+        with self._refusals():
+            if self._bytes + size > self._most_bytes:
+                raise Busy(
+                    f"open collections take {self._bytes} bytes here; {size} more are above the {self._most_bytes} "
+                    "allowed"
+                )
         self._bytes += size
+
+    def give_back(self, size: int) -> None:
+        """Room that was taken for what turned out to be there already."""
+        self._bytes -= size
 
     def supply(self, client: str, size: int) -> None:
         """Takes `size` of the raw bytes that the client may have supplied. Raises Busy if they are too many.
@@ -129,20 +136,22 @@ class Clients:
         What they take here, parsed, is taken by `take` once it is known.
         """
         holding = self.of(client)
-        if holding.supplied + size > self._supplied_each:
-            raise self._busy(
-                f"this client has supplied {holding.supplied} bytes to its open collections; with {size} more that is "
-                f"above the {self._supplied_each} that are allowed: close a collection first"
-            )
+        with self._refusals():
+            check_supplied(holding.supplied, size, self._supplied_each)
         holding.supplied += size
 
     def unsupply(self, client: str, size: int) -> None:
         """Supplied bytes that were not kept."""
         self.of(client).supplied -= size
 
-    def _busy(self, text: str) -> Busy:
-        self.refused += 1
-        return Busy(text)
+    @contextmanager
+    def _refusals(self) -> Iterator[None]:
+        """Counts them."""
+        try:
+            yield
+        except Busy:
+            self.refused += 1
+            raise
 
     def stats(self) -> dict[str, int]:
         """Counters since the start, and what is held now."""

@@ -29,7 +29,7 @@ from models.consensus.table import TxTable
 from models.consensus.verdict import Kind, Verdict
 from models.declared_block import match_block
 from models.drafts import Op, pack_ops
-from models.errors import Busy, ClientError, CollectionLost, StaleView, WorkerLost
+from models.errors import ClientError, CollectionLost, StaleView, WorkerLost
 from models.messages import FlatTip, in_pieces, pack_batch, pack_verdict, unwrap
 from models.storage.tipfile import TipReader
 from models.wire.block import BlockHeader, serialize_block
@@ -40,9 +40,7 @@ __all__ = ["CollectionActor"]
 
 KEEP_TEMPLATES = 16  # per collection; older ones cannot be solved any more
 QUIET_AFTER = 2.0  # seconds without a client's call after which peers are not kept awake any more
-DECLARED_ID = (
-    400  # bytes that a declared transaction takes here and in the template actor, before anything is known of it
-)
+DECLARED_ID = 400  # bytes of a declared transaction here and in the template actor, before anything is known of it
 COPIES = 3  # of a known transaction: one here, one in the template actor, and what parsing leaves to the allocator
 LONG_SUPPLY = 100_000  # bytes; more are parsed in a thread, one client's at a time, so that others' calls go on
 THREAD_SWITCH = 0.0005  # seconds for which a parse may keep the event loop waiting
@@ -63,7 +61,7 @@ class _Entry:
     templates: dict[int, tuple[bytes, bytes]] = field(default_factory=dict)  # number -> (header, coinbase)
     made: int = 0
     used: float = field(default_factory=time.monotonic)
-    room: int = 0  # bytes that were taken for it, those supplied among them
+    room: int = 0  # bytes that it counts for, here and in the template actor
     supplied_bytes: int = 0
     verdicts: int = 0
 
@@ -175,6 +173,7 @@ class CollectionActor:
                     self._slot = None
                 self._entries.pop(key, None)
                 self._clients.close(client, entry.room, 0)
+                self._forget_story(entry)
                 raise
 
     async def _make(self, entry: _Entry, wtxids: bytes, takes_slot: bool) -> list[int]:
@@ -187,19 +186,11 @@ class CollectionActor:
         await asyncio.sleep(0)  # the mempool looks while the template actor is told
         self._tell(entry, [("open", wtxids)])
         if looking is not None:
-            try:
-                reference, known = await looking
-            except BaseException:
-                self._forget_story(entry)
-                raise
+            reference, known = await looking
         if known is not None:
             positions = known["positions"]
             table = TxTable.from_columns(known)
-            try:
-                self._clients.take(COPIES * table.nbytes)
-            except Busy:
-                self._forget_story(entry)
-                raise
+            self._clients.take(COPIES * table.nbytes)
             entry.room += COPIES * table.nbytes
             collection.take_known(positions, table)
             collection.begin_scripts(flags)
@@ -282,14 +273,15 @@ class CollectionActor:
                     raise CollectionLost("this collection was closed while transactions were supplied to it")
             room = COPIES * sum(record.nbytes for record in records)
             self._clients.take(room)
-            entry.room += room
             arrival = entry.collection.take_supplied(records)
-            if arrival.segment is None:
+            if arrival.segment is None:  # another call has brought them meanwhile
+                self._clients.give_back(room)
                 return []
             kept = size
         finally:
             self._clients.unsupply(entry.client, size - kept)
         entry.supplied_bytes += kept
+        entry.room += room
         return [self._op_add(entry, arrival.segment, arrival.rewires)]
 
     def _op_add(self, entry: _Entry, segment: int, rewires: list[Rewire]) -> Op:

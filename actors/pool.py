@@ -13,7 +13,7 @@ import ray
 from models.errors import Busy, InternalError, WorkerLost
 from models.messages import unwrap
 
-__all__ = ["WorkerPool", "id_of"]
+__all__ = ["WorkerPool", "id_of", "let_go"]
 
 REPLACEMENT_PATIENCE = 10.0  # seconds to wait for a spare when the pool is empty
 STATE_PATIENCE = 2.0  # seconds in which a worker must say what it is at
@@ -25,6 +25,13 @@ def id_of(actor: Any) -> str:
     """An actor's id in hex. Messages about an actor that may be dead name it so: a handle that several running tasks
     of one async actor were given, which lets go of it meanwhile, ends that actor's process (a failed check in Ray)."""
     return actor._actor_id.hex()
+
+
+def let_go(task: "asyncio.Future[Any]") -> None:
+    """A done-callback for what nobody waits for any more: whatever went wrong has been acted upon already, or the next
+    look sees it."""
+    if not task.cancelled():
+        task.exception()
 
 
 class WorkerPool:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import ray
 
-from actors.pool import WorkerPool
+from actors.pool import WorkerPool, let_go
 from models.collection import PrefetchBatch, ScriptJob, TxCollection
 from models.consensus.context import Tip, TipVersion
 from models.consensus.draft import PROBE_ABSENT, PROBE_PRESENT
@@ -183,7 +183,7 @@ class Prefetch:
                 await task
         finally:
             for task in running:
-                task.add_done_callback(_retrieve)
+                task.add_done_callback(let_go)
 
     async def _request(self, batch: PrefetchBatch, tip: Tip) -> None:
         self.counts["batches"] += 1
@@ -265,9 +265,3 @@ def _chunks(jobs: list[tuple[int, ScriptJob]], inputs: int) -> list[list[tuple[i
         chunks[-1].append(job)
         size += len(job[1][1])
     return chunks
-
-
-def _retrieve(task: "asyncio.Task[None]") -> None:
-    """A request nobody waits for any more: its error has been acted upon already."""
-    if not task.cancelled():
-        task.exception()

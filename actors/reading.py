@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from actors.pool import WorkerPool
+from actors.pool import WorkerPool, let_go
 from actors.share import FairShare
 from models.coins.coin import Coin
 from models.coins.columns import CoinBatch
@@ -16,6 +16,7 @@ from models.coins.following import FollowingView
 from models.consensus.check import BlockJudgement, CoinsWanted, ScriptJob, ScriptsWanted, Steps
 from models.consensus.context import BlockContext, Tip, TipVersion
 from models.consensus.draft import BlockDraft
+from models.errors import CoinsReadError, StaleView
 from models.messages import FlatCoin, FlatTip, in_pieces, pack_tip, unpack_batch, unpack_tip, unwrap
 
 __all__ = ["Ahead", "Reading"]
@@ -93,7 +94,7 @@ class Reading:
 
     def begin(self, draft: BlockDraft, context: BlockContext) -> Ahead | None:
         """Reads the last few coins of a draft and starts its last few scripts, before anything else is checked; None
-        where there are more, and where the coins are not all there."""
+        where there are more, where the coins are not all there, and where they cannot be read: the check finds out."""
         view, version, flags = self._view, context.tip.version, context.script_flags
         if view is None or view.version != version or draft.version != version or draft.script_flags != flags:
             return None
@@ -105,15 +106,15 @@ class Reading:
         if len(outpoints) > self._few:
             return None
         if outpoints:
-            batch = self._read_here(view, outpoints, context.tip)
-            at = 0
-            for segment, inputs in wanted:
-                draft.observe(segment, inputs, CoinBatch(batch.rows[at : at + len(inputs)], batch.arena), version)
-                at += len(inputs)
+            try:
+                draft.observe_wanted(wanted, self._read_here(view, outpoints, context.tip), version)
+            except (CoinsReadError, StaleView):
+                return None
         if not draft.coins_seen(positions):
             return None
-        jobs = list(draft.script_jobs(positions))
-        return Ahead(positions, flags, asyncio.create_task(self.scripts(jobs, flags)))
+        firsts = asyncio.create_task(self.scripts(list(draft.script_jobs(positions)), flags))
+        firsts.add_done_callback(let_go)
+        return Ahead(positions, flags, firsts)
 
     async def _ask(self, blob: bytes, tip: Tip) -> CoinBatch:
         flat = await self.fetch.call("read", pack_tip(tip), *in_pieces(blob), deadline=self.settings["read_deadline_s"])
@@ -179,8 +180,10 @@ class Reading:
                     answer = await self.coins(wanted.outpoints, tip)
                 else:
                     assert isinstance(wanted, ScriptsWanted)
-                    begun = ahead is not None and ahead.answers(wanted)
-                    answer = await (ahead.firsts if begun and ahead else self.scripts(wanted.jobs, wanted.flags))
+                    if ahead is not None and ahead.answers(wanted):
+                        answer = await ahead.firsts
+                    else:
+                        answer = await self.scripts(wanted.jobs, wanted.flags)
         finally:
             if ahead is not None:
                 ahead.firsts.cancel()

@@ -19,7 +19,7 @@ from actors.collection import CollectionActor
 from actors.fetch import FetchWorker
 from actors.hosts import FAR, OtherHosts
 from actors.mempool import MempoolActor
-from actors.pool import id_of
+from actors.pool import id_of, let_go
 from actors.replica import ReplicaActor
 from actors.script import ScriptWorker
 from actors.template import TemplateActor
@@ -185,7 +185,7 @@ class Supervisor:
         told += [h for kind in self._guests for h in self._members(kind)]
         telling = [asyncio.ensure_future(h.wire.remote(directory)) for h in told]
         for task in telling:
-            task.add_done_callback(_retrieve)
+            task.add_done_callback(let_go)
         if telling:
             await asyncio.wait(telling, timeout=patience)
 
@@ -508,12 +508,6 @@ class Supervisor:
 
 def _pid(_: Any) -> int:
     return os.getpid()
-
-
-def _retrieve(task: "asyncio.Future[Any]") -> None:
-    """Whoever cannot be told is dead, and seen to be so by the next look."""
-    if not task.cancelled():
-        task.exception()
 
 
 def _last_line(error: Exception) -> str:

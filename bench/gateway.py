@@ -107,6 +107,15 @@ def quartiles(samples: list[float]) -> str:
     return f"{middle:6.2f} ms   (quartiles {low:.2f} .. {high:.2f})"
 
 
+def show_added(samples: dict[str, list[float]], way: str, what: str) -> None:
+    """Prints what `what` adds: the samples of a `way` (milliseconds) against those through the facade."""
+    for name, values in samples.items():
+        print(f"{name:10}{quartiles(values)}")
+    added = statistics.median(samples[way]) - statistics.median(samples["Cluster"])
+    count, load = len(samples[way]), os.getloadavg()[0]
+    print(f"the {what} adds {added:.2f} ms at the median; {count} samples each, load {load:.1f}")
+
+
 def main(arguments: list[str]) -> int:
     """Measures and prints; the exit code."""
     count = int(arguments[0]) if arguments else SAMPLES
@@ -131,10 +140,7 @@ def main(arguments: list[str]) -> int:
                     spent = way()
                     if number >= WARM_UP:
                         samples[name].append(spent)
-    for name, values in samples.items():
-        print(f"{name:10}{quartiles(values)}")
-    added = statistics.median(samples["JSON-RPC"]) - statistics.median(samples["Cluster"])
-    print(f"the gateway adds {added:.2f} ms at the median; {count} samples each, load {os.getloadavg()[0]:.1f}")
+    show_added(samples, "JSON-RPC", "gateway")
     return 0
 
 

@@ -1,13 +1,11 @@
 """What the Cap'n Proto socket adds to a verdict: the full job of `tests/data/load`, one transaction missing, asked in
 turn through `Cluster` and over the socket, in one run.
 
-`python -m bench.ipc [SAMPLES]` prints quartiles; it needs a checkout, since the job lies with the tests.
+`python -m bench.ipc [SAMPLES]` prints show_added; it needs a checkout, since the job lies with the tests.
 """
 
 import asyncio
 import json
-import os
-import statistics
 import subprocess
 import sys
 import tarfile
@@ -19,7 +17,7 @@ from typing import Any
 import capnp
 
 from bench.errors import BenchError
-from bench.gateway import DATA, SAMPLES, SILENCE, WARM_UP, Job, quartiles, through_cluster, wait_idle
+from bench.gateway import DATA, SAMPLES, SILENCE, WARM_UP, Job, show_added, through_cluster, wait_idle
 from cluster import Cluster
 from cluster.ipc.schemas import init, proxy
 from models.storage.store import Store
@@ -82,10 +80,7 @@ def main(arguments: list[str]) -> int:
             finally:
                 server.terminate()
                 server.wait(10)
-    for name, values in samples.items():
-        print(f"{name:10}{quartiles(values)}")
-    added = statistics.median(samples["socket"]) - statistics.median(samples["Cluster"])
-    print(f"the socket adds {added:.2f} ms at the median; {count} samples each, load {os.getloadavg()[0]:.1f}")
+    show_added(samples, "socket", "socket")
     return 0
 
 

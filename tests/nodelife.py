@@ -7,8 +7,7 @@ from typing import Any
 
 from models.wire.block import decode_block
 from models.wire.transaction import Transaction
-from tests import fakenode
-from tests.fakenode import BranchTip, mine_block, spend_coin
+from tests.fakechain import OP_TRUE, BranchTip, mine_block, spend_coin
 
 __all__ = ["NodeLife"]
 
@@ -59,7 +58,7 @@ class NodeLife:
             await self._replace(self.dice.choice(candidates))
         elif roll > 0.6 and candidates:
             parent = self.sent[self.dice.choice(candidates)]
-            wraps = parent.script_pubkeys[1] != fakenode.OP_TRUE
+            wraps = parent.script_pubkeys[1] != OP_TRUE
             child = spend_coin(parent.txid + b"\x01\x00\x00\x00", parent.values[1], outputs=2, witness=wraps)
             await self._send(child, None)
         elif self.coins:

@@ -13,6 +13,7 @@ from typing import Any
 
 from cluster.gateway.jsonrpc import INVALID_PARAMETER, RpcError
 from models.errors import Busy, CollectionLost
+from models.quotas import check_collections, check_pending, check_supplied
 
 __all__ = ["Held", "Session", "Sessions"]
 
@@ -138,9 +139,7 @@ class Sessions:
     @contextmanager
     def calling(self, session: Session) -> Iterator[None]:
         """Counts a request of a client while it is answered. Raises Busy beyond `pending_calls_per_client`."""
-        limit = self._settings["pending_calls_per_client"]
-        if session.pending >= limit:
-            raise Busy(f"{session.pending} calls of this client wait for an answer, the most that are allowed")
+        check_pending(session.pending, self._settings["pending_calls_per_client"])
         session.pending += 1
         try:
             yield
@@ -151,9 +150,7 @@ class Sessions:
     @contextmanager
     def opening(self, session: Session) -> Iterator[None]:
         """Reserves room for one more collection. Raises Busy if there is none."""
-        mine = len(session.held) + session.opening
-        if mine >= self._settings["max_collections_per_client"]:
-            raise Busy(f"{mine} collections of this client are open, the most that are allowed: close one first")
+        check_collections(len(session.held) + session.opening, self._settings["max_collections_per_client"])
         if self.collections >= self._settings["max_collections"]:
             raise Busy(f"{self.collections} collections are open here, the most that are allowed")
         session.opening += 1
@@ -189,12 +186,7 @@ class Sessions:
 
     def room_for(self, session: Session, size: int) -> None:
         """Raises Busy if so many more supplied bytes are too many."""
-        limit = self._settings["supplied_bytes_per_client"]
-        if session.supplied + size > limit:
-            raise Busy(
-                f"this client has supplied {session.supplied} bytes to its open collections; with {size} more that is "
-                f"above the {limit} that are allowed: close a collection first"
-            )
+        check_supplied(session.supplied, size, self._settings["supplied_bytes_per_client"])
 
     def close(self, session: Session, held: Held) -> None:
         """Forgets a collection at once, and frees it when the calls on it have ended."""

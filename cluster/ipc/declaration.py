@@ -15,8 +15,9 @@ from cluster.ipc.reading import LOOKED_AT
 from cluster.ipc.session import Session
 from models.collection import TxCollection
 from models.consensus.verdict import Verdict
-from models.errors import Busy, CollectionLost, TxCollectionError
+from models.errors import CollectionLost, TxCollectionError
 from models.messages import unpack_verdict
+from models.quotas import check_supplied
 
 __all__ = ["Declaration"]
 
@@ -134,9 +135,7 @@ class Declaration:
         task.add_done_callback(self._confirmed)
 
     def _count(self, size: int) -> None:
-        limit = self._session.limits.supplied_bytes
-        if self._session.supplied_bytes + size > limit:
-            raise Busy(f"this client has supplied {self._session.supplied_bytes} bytes, of {limit} that are allowed")
+        check_supplied(self._session.supplied_bytes, size, self._session.limits.supplied_bytes)
         self._supplied_bytes += size
         self._session.supplied_bytes += size
 

@@ -15,8 +15,9 @@ from cluster.ipc.tx_collection import TxCollection
 from models.collection import check_wtxids
 from models.consensus.context import Tip
 from models.consensus.params import MAX_BLOCK_SIGOPS_COST, MAX_BLOCK_WEIGHT, MAX_COLLECTION_TXS
-from models.errors import Busy, ClientError
+from models.errors import ClientError
 from models.messages import unpack_verdict
+from models.quotas import check_collections
 
 __all__ = ["Mining"]
 
@@ -142,8 +143,7 @@ class Mining(mining.Mining.Server):
 
         async def work() -> None:
             session = self._session
-            if session.collections >= session.limits.collections:
-                raise Busy(f"this client has {session.collections} collections, as many as are allowed: destroy some")
+            check_collections(session.collections, session.limits.collections)
             context.results.result = TxCollection(session, await Declaration.open(session, wtxids))
 
         return self._session.carry_out(context, work)

@@ -17,6 +17,7 @@ import capnp
 from cluster.ipc.refusals import RefusedLater, later, refused
 from cluster.ipc.schemas import proxy
 from models.errors import Busy, CollectionLost
+from models.quotas import check_pending
 
 if TYPE_CHECKING:
     from cluster.ipc.node import Node
@@ -100,8 +101,10 @@ class Session:
 
         Raises Refused at once if too many calls of this client are waiting. The request is let go here.
         """
-        if self.pending >= self.limits.pending_calls:
-            raise refused(Busy(f"{self.pending} calls of this client are waiting, the most that are allowed"))
+        try:
+            check_pending(self.pending, self.limits.pending_calls)
+        except Busy as busy:
+            raise refused(busy) from None
         named = context.params.context
         thread = named.thread if named._has("thread") else None
         del named

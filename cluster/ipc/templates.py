@@ -5,6 +5,7 @@ solution is written into the template whether it is accepted or not.
 """
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Coroutine
 from typing import Any
 
@@ -30,7 +31,7 @@ __all__ = ["BlockTemplate", "DeclaredTemplate", "OwnTemplate", "assemble"]
 TICK = 1.0  # seconds between looks at whether fees have risen (Core: WaitAndCreateNewBlock)
 
 
-class BlockTemplate(mining.BlockTemplate.Server):
+class BlockTemplate(mining.BlockTemplate.Server, ABC):
     """What both kinds share. Subclasses know the transactions, and what is beyond a block's bytes."""
 
     _destroyed = True  # until it is made
@@ -43,13 +44,13 @@ class BlockTemplate(mining.BlockTemplate.Server):
         self._count = count  # transactions, the coinbase included
         self._destroyed = False
 
+    @abstractmethod
     async def _transactions(self) -> bytes:
         """Joined bytes of all but the coinbase."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _free(self) -> None:
         """Lets go of what it holds."""
-        raise NotImplementedError
 
     def __del__(self) -> None:
         self._destroy()

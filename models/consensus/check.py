@@ -137,12 +137,8 @@ def _read_coins(
         if len(batch) != len(outpoints) + len(own) + len(outputs):
             raise InternalError(f"{len(outpoints) + len(own) + len(outputs)} coins were asked for, {len(batch)} came")
         judgement.coins_read = len(batch)
-        at = 0
-        for segment, inputs in wanted:
-            part = CoinBatch(batch.rows[at : at + len(inputs)], batch.arena)
-            draft.observe(segment, inputs, part, version)
-            at += len(inputs)
-        present = batch.rows["state"][at:] != ABSENT
+        draft.observe_wanted(wanted, batch, version)
+        present = batch.rows["state"][len(outpoints) :] != ABSENT
         overwrites_own = bool(present[: len(own)].any())
         present = present[len(own) :]
         if len(probes):

@@ -123,6 +123,13 @@ class BlockDraft:
         self._changed.add(segment)
         return True
 
+    def observe_wanted(self, wanted: Iterable[tuple[int, np.ndarray]], batch: CoinBatch, version: TipVersion) -> None:
+        """Observations, one after another, of what `unobserved` told of."""
+        at = 0
+        for segment, inputs in wanted:
+            self.observe(segment, inputs, CoinBatch(batch.rows[at : at + len(inputs)], batch.arena), version)
+            at += len(inputs)
+
     def probed(self, positions: np.ndarray, states: np.ndarray, version: TipVersion) -> bool:
         """BIP30 answers for transactions, PROBE_ABSENT or PROBE_PRESENT; False if they are of another tip version."""
         if version != self.version:

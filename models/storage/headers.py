@@ -12,144 +12,44 @@ Python per header. One thread writes; others may read.
 import logging
 import mmap
 import os
-import struct
-from operator import mul
 from pathlib import Path
 
 import numpy as np
 
 from models.consensus.pow import block_work
 from models.errors import NotReady, StoreCorrupt, StoreError
-from models.storage.blockindex import FAILED_CHILD, FAILED_MASK, first_words, parent_positions, prev_hashes
+from models.storage.blockindex import FAILED_CHILD, FAILED_MASK, first_words
 from models.storage.durable import disk_errors, write_at, write_atomic
 from models.storage.faults import fault_point
+from models.storage.headerrecord import (
+    COUNT_END,
+    MAGIC,
+    NO_PARENT,
+    OLD_MAGIC,
+    PREFIX_SIZE,
+    RECORD,
+    RECORD_SIZE,
+    RECORD_STRUCT,
+    STATE,
+    STATUS_OFFSET,
+    checked,
+    checksums,
+    counts,
+    pack_header,
+    prefix_of,
+    records_of_entries,
+    stored_checksums,
+    with_checksums,
+)
 from models.wire.block import BlockHeader
 from models.wire.hashes import ZERO_HASH, to_display
 
-__all__ = ["RECORD", "HeaderIndex", "checksums", "counts", "stored_checksums", "with_checksums"]
+__all__ = ["HeaderIndex"]
 
-MAGIC = b"TXCHDRS2"
-OLD_MAGIC = b"TXCHDRS1"  # without checksums
-COUNT_END = 24  # in bytes: magic, count, complement
-PREFIX_SIZE = 128  # in bytes, before the first record
-RECORD_SIZE = 128  # in bytes
 GROWTH = 8192  # records by which the file grows; a sparse tail takes no space
 MEDIAN_TIME_SPAN = 11  # Core: nMedianTimeSpan, chain.h
-NO_PARENT = -1
-
-#: One header. `status` has Core's bits (models.storage.blockindex), `chain_work` is big-endian and includes the block.
-RECORD = np.dtype(
-    [
-        ("hash", "V32"),
-        ("merkle_root", "V32"),
-        ("chain_work", "V32"),
-        ("parent", "<i4"),
-        ("height", "<i4"),
-        ("status", "<u2"),
-        ("check_low", "<u2"),
-        ("n_tx", "<u2"),  # a block of 4 MWU has 16,666 transactions at most
-        ("check_high", "<u2"),
-        ("version", "<i4"),
-        ("time", "<u4"),
-        ("bits", "<u4"),
-        ("nonce", "<u4"),
-    ]
-)
-_RECORD = struct.Struct("<32s32s32siiHHHHiIII")
-_WORDS = struct.Struct("<32I")
-_STATUS_OFFSET = 104
-_STATUS_WORD = _STATUS_OFFSET // 4
-_STATE = struct.Struct("<HHHH")
-# Odd, so that no change of one word of a record leaves the checksum as it was; not zero for a record of zeros.
-_FACTORS = [(2 * i + 1) * 0x9E3779B1 % (1 << 32) for i in range(RECORD_SIZE // 4)]
-_FACTOR_ARRAY = np.array(_FACTORS, dtype="<u4")
-_CHECK_START = 0x54584348
 
 log = logging.getLogger(__name__)
-
-
-def checksums(records: np.ndarray) -> np.ndarray:
-    """The checksum that each record must have (u4): words times odd factors, summed modulo 2**32; its own two halves
-    count as zeros. It finds what disks do to bytes; it keeps nobody from writing what he likes."""
-    words = records.view("<u4").reshape(-1, RECORD_SIZE // 4)
-    total = words @ _FACTOR_ARRAY
-    for at in (_STATUS_WORD, _STATUS_WORD + 1):
-        total -= (words[:, at] & np.uint32(0xFFFF0000)) * _FACTOR_ARRAY[at]
-    return total + np.uint32(_CHECK_START)
-
-
-def with_checksums(records: np.ndarray) -> np.ndarray:
-    """A copy of records, their checksums made right."""
-    records = records.copy()
-    right = checksums(records)
-    records["check_low"], records["check_high"] = right & np.uint32(0xFFFF), right >> np.uint32(16)
-    return records
-
-
-def stored_checksums(records: np.ndarray) -> np.ndarray:
-    """The checksum that each record has (u4)."""
-    return records["check_low"].astype("<u4") | records["check_high"].astype("<u4") << np.uint32(16)
-
-
-def _checked(record: bytes) -> bytes:
-    """One record with its checksum made right."""
-    words = list(_WORDS.unpack(record))
-    words[_STATUS_WORD] &= 0xFFFF
-    words[_STATUS_WORD + 1] &= 0xFFFF
-    check = sum(map(mul, words, _FACTORS)) + _CHECK_START
-    words[_STATUS_WORD] |= (check & 0xFFFF) << 16
-    words[_STATUS_WORD + 1] |= (check >> 16 & 0xFFFF) << 16
-    return _WORDS.pack(*words)
-
-
-def _packed(header: BlockHeader, work: int, parent: int, height: int, status: int, n_tx: int) -> bytes:
-    """The record of a header."""
-    return _checked(
-        _RECORD.pack(
-            header.hash,
-            header.merkle_root,
-            work.to_bytes(32, "big"),
-            parent,
-            height,
-            status,
-            0,
-            n_tx,
-            0,
-            header.version,
-            header.time,
-            header.bits,
-            header.nonce,
-        )  # fmt: skip
-    )
-
-
-def _prefix(count: int) -> bytes:
-    return MAGIC + counts(count)
-
-
-def counts(count: int) -> bytes:
-    """The file's count of records and its complement, 16 bytes at byte 8."""
-    return count.to_bytes(8, "little") + (~count & (1 << 64) - 1).to_bytes(8, "little")
-
-
-def _records_of_entries(entries: np.ndarray) -> np.ndarray:
-    """Records from block index entries that are sorted by height."""
-    records = np.zeros(len(entries), dtype=RECORD)
-    fields = np.ascontiguousarray(entries["header"]).view(np.uint8).reshape(-1, 80)
-    for name, start, kind in (("version", 0, "<i4"), ("time", 68, "<u4"), ("bits", 72, "<u4"), ("nonce", 76, "<u4")):
-        records[name] = np.ascontiguousarray(fields[:, start : start + 4]).view(kind)[:, 0]
-    records["merkle_root"] = np.ascontiguousarray(fields[:, 36:68]).view("V32")[:, 0]
-    for name in ("hash", "height", "status", "n_tx"):
-        records[name] = entries[name]
-    parents = parent_positions(records["hash"], prev_hashes(entries["header"]))
-    records["parent"] = parents
-    work_of = {bits: block_work(bits) for bits in np.unique(records["bits"]).tolist()}
-    total: list[int] = []
-    for bits, parent in zip(records["bits"].tolist(), parents.tolist(), strict=True):
-        total.append(work_of[bits] + (total[parent] if parent >= 0 else 0))
-    packed = b"".join(work.to_bytes(32, "big") for work in total)
-    records["chain_work"] = np.frombuffer(packed, dtype="V32")
-    return with_checksums(records)
 
 
 class HeaderIndex:
@@ -188,7 +88,7 @@ class HeaderIndex:
     @classmethod
     def create(cls, path: Path | str, genesis: BlockHeader, n_tx: int = 1, status: int = 5 | 8 | 16) -> "HeaderIndex":
         """Makes an index that knows the genesis header only."""
-        cls._create_file(Path(path), _packed(genesis, block_work(genesis.bits), NO_PARENT, 0, status, n_tx))
+        cls._create_file(Path(path), pack_header(genesis, block_work(genesis.bits), NO_PARENT, 0, status, n_tx))
         return cls(path, genesis.hash)
 
     @classmethod
@@ -197,7 +97,7 @@ class HeaderIndex:
 
         Raises `StoreError` if the coins' best block is not among them.
         """
-        cls._create_file(Path(path), _records_of_entries(entries).tobytes())
+        cls._create_file(Path(path), records_of_entries(entries).tobytes())
         index = cls(path, best_block)
         if not index.has_tip:
             index.close()
@@ -212,7 +112,7 @@ class HeaderIndex:
         with disk_errors(path / "headers.bin", "write"):
             path.mkdir(parents=True, exist_ok=True)
             with (path / "headers.bin").open("xb") as handle:
-                handle.write(_prefix(len(records) // RECORD_SIZE).ljust(PREFIX_SIZE, b"\0") + records)
+                handle.write(prefix_of(len(records) // RECORD_SIZE).ljust(PREFIX_SIZE, b"\0") + records)
                 handle.flush()
                 os.fsync(handle.fileno())
 
@@ -250,7 +150,7 @@ class HeaderIndex:
             whole -= 1
         log.info("%s is given checksums", self._file)
         write_atomic(
-            self._file, _prefix(whole).ljust(PREFIX_SIZE, b"\0"), with_checksums(records[:whole]).tobytes(),
+            self._file, prefix_of(whole).ljust(PREFIX_SIZE, b"\0"), with_checksums(records[:whole]).tobytes(),
             place="headers.upgrade",
         )  # fmt: skip
         os.close(self._handle)
@@ -263,7 +163,7 @@ class HeaderIndex:
             return False
         if not self._has_checksums:
             return self._hashed(i)
-        if record != _checked(record):
+        if record != checked(record):
             raise self._damaged(i)
         return True
 
@@ -271,7 +171,7 @@ class HeaderIndex:
         record = os.pread(self._handle, RECORD_SIZE, PREFIX_SIZE + i * RECORD_SIZE)
         if len(record) < RECORD_SIZE:
             return False
-        block_hash, merkle_root, _, parent, _, _, _, _, _, version, time, bits, nonce = _RECORD.unpack(record)
+        block_hash, merkle_root, _, parent, _, _, _, _, _, version, time, bits, nonce = RECORD_STRUCT.unpack(record)
         if not NO_PARENT <= parent < i:
             return False
         prev_hash = ZERO_HASH if parent < 0 else os.pread(self._handle, 32, PREFIX_SIZE + parent * RECORD_SIZE)
@@ -354,7 +254,7 @@ class HeaderIndex:
         return PREFIX_SIZE + i * RECORD_SIZE
 
     def _fields(self, i: int) -> tuple:
-        return _RECORD.unpack_from(self._bytes, self._at(i))
+        return RECORD_STRUCT.unpack_from(self._bytes, self._at(i))
 
     def hash(self, i: int) -> bytes:
         """The block hash, internal order."""
@@ -392,9 +292,9 @@ class HeaderIndex:
             raise StoreError(f"{self._file} was opened for reading only")
         start = self._at(i)
         record = bytearray(self._bytes[start : start + RECORD_SIZE])
-        _STATE.pack_into(record, _STATUS_OFFSET, status, 0, self.n_tx(i) if n_tx is None else n_tx, 0)
-        state = _checked(bytes(record))[_STATUS_OFFSET : _STATUS_OFFSET + _STATE.size]
-        write_at(self._handle, state, start + _STATUS_OFFSET, self._file)  # 8 bytes in their place: never half of them
+        STATE.pack_into(record, STATUS_OFFSET, status, 0, self.n_tx(i) if n_tx is None else n_tx, 0)
+        state = checked(bytes(record))[STATUS_OFFSET : STATUS_OFFSET + STATE.size]
+        write_at(self._handle, state, start + STATUS_OFFSET, self._file)  # 8 bytes in their place: never half of them
 
     def mark_failed(self, i: int, failed: int) -> None:
         """Adds the bit `failed` to a block and FAILED_CHILD to all its descendants."""
@@ -461,7 +361,7 @@ class HeaderIndex:
             height, work = placed.get(parent) or (self.height(parent), self.chain_work(parent))
             height, work = height + 1, work + block_work(header.bits)
             number = self._count + len(new)
-            new.append(_packed(header, work, parent, height, status, n_tx))
+            new.append(pack_header(header, work, parent, height, status, n_tx))
             added[header.hash] = number
             placed[number] = height, work
             numbers.append(number)

@@ -28,7 +28,7 @@ from models.storage.blockindex import FAILED_CHILD, FAILED_MASK, HAVE_DATA, HAVE
 from models.storage.checkpoint import checkpoint
 from models.storage.coinsdb import CoinsHasher, CoinsOwner, UtxoStats
 from models.storage.durable import TEMPORARY
-from models.storage.headers import (
+from models.storage.headerrecord import (
     COUNT_END,
     MAGIC,
     NO_PARENT,
@@ -38,7 +38,7 @@ from models.storage.headers import (
     counts,
     stored_checksums,
 )
-from models.storage.headers import PREFIX_SIZE as HEADERS_PREFIX
+from models.storage.headerrecord import PREFIX_SIZE as HEADERS_PREFIX
 from models.storage.levelcheck import check_log, check_table, read_state, table_path
 from models.storage.levelfiles import log_names
 from models.storage.mempooldat import read_mempool

@@ -42,10 +42,10 @@ def _on_a_disk(directory: Path) -> PageCache:
     try:
         refuse_memory(directory)
     except BenchError as error:
-        pytest.skip(str(error))
+        pytest.skip(f"the tests' temporary directory is on no disk (--basetemp=DIR names another): {error}")
     cache = PageCache([directory])
     if not cache.can_drop:
-        pytest.skip("this system cannot drop files from its page cache")
+        pytest.skip("this system has no posix_fadvise, which drops files from the page cache")
     return cache
 
 

@@ -24,7 +24,7 @@ from models.script.verify import ALL_FLAGS
 from models.wire.hashes import ZERO_HASH
 from models.wire.merkle import merkle_root
 from models.wire.transaction import decode_transaction
-from tests.fakenode import spend_coin
+from tests.fakechain import spend_coin
 
 OUTPOINT = bytes(range(36))
 TIP = b"\x07" * 32

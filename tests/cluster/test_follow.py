@@ -24,7 +24,8 @@ from models.wire.block import decode_block
 from models.wire.hashes import to_display
 from tests.actors.blocks import coinbase, mine, subsidy
 from tests.cluster.follow_local import LocalTarget
-from tests.fakenode import BranchTip, FakeNode, RealNode, mine_block, spend_coin, start_node
+from tests.fakechain import BranchTip, mine_block, spend_coin
+from tests.fakenode import FakeNode, RealNode, start_node
 
 QUICK = Pace(poll=0.05, audit=0.5, download=0.05)
 NEVER = Pace(poll=3600, audit=3600, download=0.05)  # only messages tell

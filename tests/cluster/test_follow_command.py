@@ -18,7 +18,8 @@ from cluster.node_rpc import Login, NodeRpc
 from models.errors import NotReady
 from models.storage.store import Store
 from tests.cluster.test_follow import _node_of_datadir
-from tests.fakenode import FakeNode, mine_block
+from tests.fakechain import mine_block
+from tests.fakenode import FakeNode
 
 
 @contextmanager

@@ -17,7 +17,8 @@ from cluster.follow_status import FollowState, FollowStatus, StatusFile, read_st
 from cluster.follow_zmq import MempoolChange, Note, Notifications, Topic, parse_sequence
 from cluster.node_rpc import ChainInfo, Login, NodeRpc, NodeRpcError
 from models.errors import NodeError, NodeRefused, NodeUnreachable, SettingsError
-from tests.fakenode import FakeNode, free_port, mine_block
+from tests.fakechain import mine_block
+from tests.fakenode import FakeNode, free_port
 
 LOGIN = Login(user="user", password="secret")
 

@@ -20,7 +20,7 @@ from models.storage.store import Store
 from models.wire.block import decode_block
 from tests.actors.blocks import TestBlock as Block
 from tests.actors.blocks import on_top, spend
-from tests.fakenode import GENESIS
+from tests.fakechain import GENESIS
 
 PATIENCE = 120.0  # seconds
 

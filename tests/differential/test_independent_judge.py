@@ -150,7 +150,7 @@ def test_mutants_get_the_judges_reason(ours: Node, judge: Judge, mutants: list[t
     assert len(reasons) > 20 and reasons[None] > MUTANTS // 20
 
 
-@pytest.mark.skipif("BITCOIND" not in os.environ, reason="BITCOIND names no node to ask")
+@pytest.mark.skipif("BITCOIND" not in os.environ, reason="no Bitcoin Core here: BITCOIND=PATH names its bitcoind")
 def test_mutants_get_the_reason_of_a_node(
     ours: Node, tip: dict[str, Any], chain: list[bytes], mutants: list[tuple[str, bytes]], tmp_path: Path
 ) -> None:

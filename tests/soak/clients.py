@@ -6,6 +6,7 @@ import json
 import random
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -28,7 +29,7 @@ JUNK = 400_000  # bytes
 FLOOD_CALLS = 48  # under way at a time
 
 
-class SoakClient(threading.Thread):
+class SoakClient(threading.Thread, ABC):
     """One client that goes on until `stop` is set."""
 
     def __init__(self, name: str, planner: Planner, loop: asyncio.AbstractEventLoop, tally: Tally, seed: int):
@@ -52,9 +53,9 @@ class SoakClient(threading.Thread):
                 self.stop.wait(0.5)
         self.leave()
 
+    @abstractmethod
     def turn(self) -> None:
         """One declaration."""
-        raise NotImplementedError
 
     def leave(self) -> None:
         """The run is over."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from struct import pack
 
 from models.wire.transaction import Transaction
-from tests.fakenode import WITNESS_OP_TRUE, FakeChain, spend_coin
+from tests.fakechain import WITNESS_OP_TRUE, FakeChain, spend_coin
 
 __all__ = ["KINDS", "Declaration", "Planner"]
 

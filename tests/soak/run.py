@@ -27,7 +27,8 @@ from cluster.node_rpc import Login, NodeRpc
 from models.errors import TxCollectionError
 from models.storage.store import Store
 from tests.cluster.gateway.conftest import Connection
-from tests.fakenode import BranchTip, FakeNode, drop_some, mine_block, spend_coin
+from tests.fakechain import BranchTip, mine_block, spend_coin
+from tests.fakenode import FakeNode, drop_some
 from tests.nodelife import NodeLife
 from tests.soak.clients import PASSING, CollectionClient, Flooder, RpcClient, SoakClient
 from tests.soak.plan import Planner

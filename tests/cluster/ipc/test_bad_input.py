@@ -185,7 +185,7 @@ def test_more_calls_than_a_client_may_have_waiting(corpus_server: ServerProcess)
                 await client.mining.getTip(client.context)
             except capnp.KjException as error:
                 assert error.description == EXCEPTION + (
-                    "64 calls of this client are waiting, the most that are allowed"
+                    "64 calls of this client wait for an answer, the most that are allowed"
                 )
                 break
         await client.mining.interrupt()

@@ -196,7 +196,7 @@ def mounted_read_only(store: Path) -> Any:
     script = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"'
     begin = [unshare or "unshare", "--mount", "--map-root-user", "sh", "-c", script, str(store)]
     if unshare is None or subprocess.run([*begin, "true"], capture_output=True).returncode:
-        pytest.skip("no mount namespaces here: the same with refused calls is above")
+        pytest.skip("unshare --mount is missing or not allowed here; the same with refused calls is above")
 
     def run_there(*command: str) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}

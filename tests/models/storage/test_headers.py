@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 
 from models.consensus.params import get_params
+from models.consensus.pow import block_work
 from models.errors import StoreCorrupt, StoreError
 from models.storage.blockindex import FAILED, FAILED_CHILD, read_block_index
 from models.storage.checkpoint import checkpoint
 from models.storage.faults import FAULT_EXIT_CODE
-from models.storage.headers import RECORD, RECORD_SIZE, HeaderIndex, block_work, with_checksums
+from models.storage.headerrecord import RECORD, RECORD_SIZE, with_checksums
+from models.storage.headers import HeaderIndex
 from models.wire.block import BlockHeader
 from models.wire.hashes import from_display, sha256d
 

@@ -19,7 +19,7 @@ from models.storage.verify import Finding, Severity, Verified, verify_store
 from models.wire.block import decode_block
 from tests.actors.blocks import TestBlock as Block
 from tests.actors.blocks import on_top, spend
-from tests.fakenode import GENESIS
+from tests.fakechain import GENESIS
 
 SEED = 20261202
 USED_HEADERS = 128 + 111 * 128  # bytes; behind the last record there is room, and nothing else

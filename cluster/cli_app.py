@@ -87,7 +87,8 @@ def run(arguments: list[str]) -> int:
     except TyperException as error:
         context = getattr(error, "ctx", None)
         where = context.command_path if context else PROGRAM
-        return _fail(f"{error.format_message()} (`{where} --help` shows how)")
+        message = error.format_message().replace(": Value error, ", ": ")  # the library's own name for any wrong value
+        return _fail(f"{message} (`{where} --help` shows how)")
     except TxCollectionError as error:
         return _fail(str(error))
     except (KeyboardInterrupt, typer.Abort):

@@ -58,7 +58,7 @@ def test_no_command_imports_ray_to_show_its_help() -> None:
     [
         (["bogus"], "No such command 'bogus'"),
         (["propose"], "Missing argument 'FILE|-'. (`txcollection propose --help` shows how)"),
-        (["propose", "x", "--script-mode", "eager"], "'eager' is not one of 'deferred', 'inline'"),
+        (["propose", "x", "--script-mode", "eager"], "'--script-mode': 'eager' is not one of 'deferred', 'inline'"),
         (["propose", "x", "--now", "noon"], "Invalid value for '--now'"),
         (["propose", "x", "--now", "-1"], "now is -1 (argument), but must be a whole number from 0 to 4294967295"),
         (["propose", "x", "--config", "/none.yaml"], "the settings file /none.yaml cannot be read"),

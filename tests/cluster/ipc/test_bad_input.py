@@ -200,7 +200,7 @@ def test_more_collections_than_a_client_may_have(corpus_server: ServerProcess) -
         client = await Client.connect(corpus_server.path)
         held = [await client.collect([]) for _ in range(64)]
         text = await description(client.mining.collectTxs(client.context, []))
-        assert "std::exception: this client has 64 collections" in text
+        assert "std::exception: 64 collections of this client are open, the most that are allowed" in text
         await held.pop().destroy(client.context)
         await client.collect([])
 

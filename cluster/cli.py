@@ -80,7 +80,10 @@ def _end_ray() -> None:
     if ray is None:
         return
     if hasattr(ray, "shutdown"):
-        ray.shutdown()
+        from cluster.head import while_ray_lives
+
+        with suppress(Exception):  # of a Ray that ends at the same time; what is left of it is ended below
+            while_ray_lives(ray.shutdown)
     limit = time.monotonic() + POLITE
     asked: set[int] = set()
     while children := _children():

@@ -26,6 +26,7 @@ from cluster.collection import (
     raw_bytes,
     raw_list,
 )
+from cluster.head import while_ray_lives
 from cluster.runtime import NodeFile, NoNode, ensure_ray, here, namespace_of
 from cluster.settings import Settings, load_settings
 from models.coins.coin import Coin
@@ -134,6 +135,11 @@ class Cluster:
         if self._closed:
             return
         self._closed = True
+        while_ray_lives(self._leave)  # if Ray died first, nothing is left to be ended in order
+        if self._started:
+            NodeFile.remove(self.store)
+
+    def _leave(self) -> None:
         if self._started:
             self.stop_node()
         else:

@@ -6,14 +6,18 @@ becomes the same command again, under the same process id, on the same store.
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import ray
 
-__all__ = ["dead_of_ray", "restarted_when_ray_dies"]
+__all__ = ["dead_of_ray", "restarted_when_ray_dies", "while_ray_lives"]
 
 LOOK_EVERY = 0.5  # seconds
+GLANCE = 0.1  # seconds
+SURE = 3.0  # seconds that something of Ray has been dead; while Ray ends in order, it is so for a moment
+PATIENCE = 40.0  # seconds; Ray ends a process whose control service has been silent for 60
 VITAL = ("gcs_server", "raylet")  # without the others it goes on: they make logs and statistics
 
 
@@ -21,6 +25,33 @@ def dead_of_ray() -> list[str]:
     """Vital processes that have ended by themselves, of the Ray that this process started; none of one it joined."""
     node = ray._private.worker._global_node
     return [] if node is None else [name for name, _ in node.dead_processes() if name in VITAL]
+
+
+def while_ray_lives(work: Callable[[], object], patience: float = PATIENCE) -> bool:
+    """Runs `work`, which asks Ray for something, and waits for it no longer than the Ray that this process started
+    lives: a question to a dead one is never answered, and Ray ends the asking process for it, with a code of its own.
+
+    Returns whether `work` came to its end, and raises what it raised. `patience` in seconds, for a Ray that hangs.
+    """
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=run, daemon=True, name="asks-ray")
+    thread.start()
+    limit = time.monotonic() + patience
+    lived = time.monotonic()
+    while thread.is_alive() and time.monotonic() < min(limit, lived + SURE):
+        thread.join(GLANCE)
+        if not dead_of_ray():
+            lived = time.monotonic()
+    if raised and not dead_of_ray():
+        raise raised[0]
+    return not thread.is_alive() and not raised
 
 
 def _begin_again(arguments: Sequence[str]) -> None:

@@ -1,7 +1,9 @@
-"""CollectionActor: holds declarations, prefetches one of them at a time, and asks the template actor for verdicts.
+"""CollectionActor: holds declarations, prefetches one of them at a time, and answers for them.
 
 A slot for prefetch is an actor: at most eight run, so at most eight collections prefetch, and one that dies frees its
-slot. Further collections live here too and work without prefetch.
+slot. Its verdict is given right here, where everything is known already: another process would be a message further
+away. Further collections live here too; they work without prefetch, and a template actor gives their verdicts, so that
+a long check of one of them does not stand in the first one's way.
 """
 
 import asyncio
@@ -10,28 +12,26 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, ClassVar
 
 import ray
 
 from actors.answers import answers
 from actors.clients import Clients
+from actors.judge import TIP_RETRIES, Judge
 from actors.peer import Peer
-from actors.pool import WorkerPool, id_of
 from actors.prefetch import Prefetch, PrefetchPeers
 from actors.share import FairShare
-from actors.template import RESEND, TIP_RETRIES
+from actors.template import RESEND
 from models.collection import TxCollection
-from models.consensus.context import BlockContext, Tip, TipVersion
+from models.consensus.context import BlockContext
 from models.consensus.layout import Rewire
 from models.consensus.table import TxTable
 from models.consensus.verdict import Kind, Verdict
 from models.declared_block import match_block
-from models.drafts import Op, pack_ops
+from models.drafts import DraftSlot, Op, pack_ops
 from models.errors import ClientError, CollectionLost, StaleView, WorkerLost
-from models.messages import FlatTip, in_pieces, pack_batch, pack_verdict, unwrap
-from models.storage.tipfile import TipReader
+from models.messages import FlatCoin, FlatTip, in_pieces, pack_batch, pack_verdict, unwrap
 from models.wire.block import BlockHeader, serialize_block
 from models.wire.merkle import MerkleTree, path_root
 from models.wire.transaction import decode_transaction
@@ -43,6 +43,7 @@ QUIET_AFTER = 2.0  # seconds without a client's call after which peers are not k
 DECLARED_ID = 400  # bytes of a declared transaction here and in the template actor, before anything is known of it
 COPIES = 3  # of a known transaction: one here, one in the template actor, and what parsing leaves to the allocator
 LONG_SUPPLY = 100_000  # bytes; more are parsed in a thread, one client's at a time, so that others' calls go on
+READY_AFTER = 0.001  # seconds; facts come in groups, and an answer to the client goes first
 THREAD_SWITCH = 0.0005  # seconds for which a parse may keep the event loop waiting
 
 
@@ -55,9 +56,11 @@ class _Entry:
     collection: TxCollection
     mempool_positions: set[int]
     story: str  # the name under which the template actor knows it
+    draft: DraftSlot | None = None  # what else the template actor keeps, where the verdict is given here
     prefetch: Prefetch | None = None
     template: Any = None  # the actor that was told
-    seq: int = 0
+    seq: int = 0  # messages that were sent, or taken in here
+    readying: bool = False
     templates: dict[int, tuple[bytes, bytes]] = field(default_factory=dict)  # number -> (header, coinbase)
     made: int = 0
     used: float = field(default_factory=time.monotonic)
@@ -73,18 +76,15 @@ class CollectionActor:
 
     def __init__(self, store: str, settings: dict[str, Any]):
         self._settings = settings
-        self._tips = TipReader(Path(store))
-        self._peers = PrefetchPeers(settings, WorkerPool("fetch", self._report), WorkerPool("script", self._report))
+        self._judge = Judge(store, settings)
+        self._peers = PrefetchPeers(settings, self._judge.reading.fetch, self._judge.reading.script)
         self._entries: dict[str, _Entry] = {}
         self._clients = Clients(settings)
         self._parsing = FairShare()
         self._slot: str | None = None  # key of the collection that prefetches
-        self._supervisor: Any = None
-        self._chainstate = Peer("chainstate", self._report)
-        self._mempool = Peer("mempool", self._report)
-        self._template = Peer("template", self._report)
+        self._mempool = Peer("mempool", self._judge.report)
+        self._template = Peer("template", self._judge.report)
         self._wired = asyncio.Event()
-        self._brief: tuple[Tip, bool, int] | None = None
         self._last_call = 0.0
         self._beating: asyncio.Task[None] | None = None
         self._sweeping: asyncio.Task[None] | None = None
@@ -93,35 +93,37 @@ class CollectionActor:
         sys.setswitchinterval(THREAD_SWITCH)
         self._id: str = ray.get_runtime_context().get_actor_id() or "0"  # every story begins with it
 
-    def _report(self, worker: Any, why: str) -> None:
-        if self._supervisor is not None:
-            self._supervisor.lost.remote(id_of(worker), why)
-
     async def wire(self, directory: dict[str, Any]) -> None:
         """Whom to ask."""
-        self._supervisor = directory["supervisor"]
-        first = self._chainstate.handle is None
-        if self._chainstate.set(directory["chainstate"]):
-            self._brief = None
-            if not first:
-                self._begin_again()
+        first = self._judge.chainstate.handle is None
+        if self._judge.wire(directory) and not first:
+            self._begin_again()
         self._mempool.set(directory["mempool"])
-        self._peers.chainstate, self._peers.mempool = self._chainstate.handle, self._mempool.handle
-        self._peers.fetch.set_members(directory["fetch"])
-        self._peers.script.set_members(directory["script"])
+        self._peers.chainstate, self._peers.mempool = self._judge.chainstate.handle, self._mempool.handle
         judges = directory["template"][:-1] or directory["template"]  # the last one takes whole blocks
         self._template.set(judges[int(self._id[:8], 16) % len(judges)] if judges else None)
         self._wired.set()
         if self._sweeping is None:
             self._sweeping = asyncio.create_task(self._sweep())
 
-    async def tip_moved(self, tip: FlatTip) -> None:
-        """What was observed of the old tip is dropped; the declaration that prefetches begins again."""
+    async def tip_moved(
+        self,
+        before: tuple[int, int],
+        tip: FlatTip,
+        context: BlockContext,
+        spent: list[bytes],
+        created: list[FlatCoin],
+    ) -> None:
+        """A template actor's message: what was observed of the old tip is dropped; the declaration that prefetches
+        begins again."""
+        self._judge.tip_moved(before, tip, context, spent, created)
         for entry in self._entries.values():
             version = entry.collection.version
-            if entry.prefetch is not None and (version is None or version < TipVersion(tip[2], tip[3])):
+            if entry.prefetch is not None and (version is None or version < context.tip.version):
                 entry.collection.drop_observations()
                 entry.prefetch.restart()
+            if entry.draft is not None:
+                entry.draft.drop_before(context.tip.version)
 
     def _begin_again(self) -> None:
         """The owner of the coins was replaced: what prefetches begins again on the versions of the new one."""
@@ -130,17 +132,13 @@ class CollectionActor:
                 entry.collection.drop_observations()
                 entry.prefetch.restart()
 
-    async def _current_brief(self) -> tuple[Tip, bool, int]:
-        """Tip, whether BIP30 probes are wanted, script flags. Raises StaleView if the tip keeps moving."""
+    async def _context(self) -> BlockContext:
+        """What is to be known of the next block. Raises StaleView if the tip keeps moving."""
         for _ in range(TIP_RETRIES):
-            tip = self._tips.read()
-            if self._brief is not None and self._brief[0].version == tip.version:
-                return self._brief
-            context: BlockContext = await self._chainstate.call("context")
-            if context.tip.version == self._tips.read().version:
-                self._brief = (context.tip, context.bip30, context.script_flags)
-                return self._brief
-            await asyncio.sleep(0.001)
+            try:
+                return await self._judge.context_of(self._judge.tips.read())
+            except StaleView:
+                await asyncio.sleep(0.001)
         raise StaleView("the tip moves faster than it can be looked at; ask again")
 
     # Declarations -----------------------------------------------------------------------------------------------
@@ -166,6 +164,7 @@ class CollectionActor:
             split = [wtxids[at : at + 32] for at in range(0, len(wtxids), 32)]
             collection = TxCollection(split, self._settings["collection_budget"])
             entry = _Entry(key, client, collection, set(), f"{self._id}/{key}", room=room)
+            entry.draft = DraftSlot() if takes_slot else None
             try:
                 return await self._make(entry, wtxids, takes_slot)
             except BaseException:
@@ -178,13 +177,14 @@ class CollectionActor:
 
     async def _make(self, entry: _Entry, wtxids: bytes, takes_slot: bool) -> list[int]:
         collection, key = entry.collection, entry.key
-        _, _, flags = await self._current_brief()
-        reference = known = None
-        looking = None
+        flags = (await self._context()).script_flags
+        reference = known = looking = None
         if wtxids:
             looking = asyncio.ensure_future(self._mempool.call_kept("lookup", flags, *in_pieces(wtxids)))
-        await asyncio.sleep(0)  # the mempool looks while the template actor is told
+        await asyncio.sleep(0)  # the mempool looks while a draft is begun, here or there
         self._tell(entry, [("open", wtxids)])
+        if entry.draft is not None:
+            _ = entry.draft.witness_root
         if looking is not None:
             reference, known = await looking
         if known is not None:
@@ -197,7 +197,8 @@ class CollectionActor:
             verified = positions[known["verified"]] + 1
             collection.verified[verified] = True
             entry.mempool_positions = set((positions + 1).tolist())
-            add: Op = ("add", positions + 1, None, collection.segments[0].source, [])
+            columns = None if entry.draft is None else table  # the template actor gets the mempool's answer itself
+            add: Op = ("add", positions + 1, columns, collection.segments[0].source, [])
             self._tell(entry, [add, ("scripts", verified, flags)], reference)
         self._entries[key] = entry
         self._counts["opened"] += 1
@@ -214,18 +215,30 @@ class CollectionActor:
             entry.collection,
             self._peers,
             lambda ops: self._tell(entry, ops),
-            self._current_brief,
+            self._context,
             entry.mempool_positions,
         )
 
     def _tell(self, entry: _Entry, ops: list[Op], attachment: Any = None) -> None:
         """Passes facts on; not waited for. The first message of a new template actor is the whole story."""
+        if entry.draft is not None:
+            entry.draft.take(entry.seq, ops, attachment)
+            entry.seq += 1
+            if not entry.readying:
+                entry.readying = True
+                asyncio.get_running_loop().call_later(READY_AFTER, self._get_ready, entry)
+            return
         if entry.template is None and ops[0][0] == "open":
             entry.template = self._template.handle
         if entry.template is None:
             return  # without its beginning a story is of no use; all of it is told when a verdict is asked for
         entry.template.tell.remote(entry.story, entry.seq, ops, attachment)
         entry.seq += 1
+
+    def _get_ready(self, entry: _Entry) -> None:
+        entry.readying = False
+        if entry.draft is not None and self._entries.get(entry.key) is entry:
+            entry.draft.get_ready(self._judge.context)
 
     def _entry(self, key: str) -> _Entry:
         entry = self._entries.get(key)
@@ -287,7 +300,8 @@ class CollectionActor:
     def _op_add(self, entry: _Entry, segment: int, rewires: list[Rewire]) -> Op:
         part = entry.collection.segments[segment]
         changes = [(r.segment, r.input, r.source) for r in rewires]
-        return ("add", part.positions, part.table.to_columns(), part.source, changes)
+        table = part.table if entry.draft is not None else part.table.to_columns()
+        return ("add", part.positions, table, part.source, changes)
 
     @answers
     async def make_template(
@@ -354,9 +368,16 @@ class CollectionActor:
             self._counts["verdicts"] += 1
             return flat
 
-    async def _check(self, entry: _Entry, method: str, ops: list[Op], *args: Any) -> tuple[Any, ...]:
-        """Asks the template actor, `ops` being the last message; one that does not know the story, or died, is told
-        all of it once more."""
+    async def _check(self, entry: _Entry, method: str, ops: list[Op], *args: Any) -> Any:
+        """Judges here, if the declaration's draft is here, `ops` being the last of it. Else asks the template actor,
+        with `ops` as the last message; one that does not know the story, or died, is told all of it once more."""
+        if entry.draft is not None:
+            if ops:
+                entry.draft.take(entry.seq, ops)
+                entry.seq += 1
+            judge = self._judge.check if method == "check" else self._judge.check_declared
+            verdict = await judge(entry.draft, entry.client, *args)
+            return None if verdict is None else pack_verdict(verdict)
         for _ in range(3):
             template = entry.template
             if template is not None:
@@ -530,10 +551,20 @@ class CollectionActor:
             for key in [key for key, entry in self._entries.items() if entry.used < oldest]:
                 self._drop(key)
 
+    async def reopen(self) -> None:
+        """Lets go of the handle on the coins and its caches; the next check opens it anew."""
+        self._judge.reading.forget()
+
+    @answers
+    async def warm_up(self) -> None:
+        """Opens that handle now."""
+        await self._judge.warm_up()
+
     async def stats(self) -> dict[str, Any]:
         """Counters and sizes of everything here."""
         return {
             **self._counts,
+            **self._judge.stats(),
             "open": len(self._entries),
             "slot_used": self._slot is not None,
             "bytes": sum(entry.collection.nbytes for entry in self._entries.values()),

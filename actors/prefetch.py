@@ -7,7 +7,7 @@ the check reads the rest. After every wait it looks again whether it is still wa
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ import ray
 
 from actors.pool import WorkerPool, let_go
 from models.collection import PrefetchBatch, ScriptJob, TxCollection
-from models.consensus.context import Tip, TipVersion
+from models.consensus.context import BlockContext, Tip, TipVersion
 from models.consensus.draft import PROBE_ABSENT, PROBE_PRESENT
 from models.drafts import Op
 from models.errors import StaleView, TxCollectionError
@@ -48,7 +48,7 @@ class Prefetch:
         collection: TxCollection,
         peers: PrefetchPeers,
         tell: Callable[[list[Op]], None],
-        brief: Callable[[], Any],
+        context: Callable[[], Awaitable[BlockContext]],
         mempool_positions: set[int],
     ):
         self._collection = collection
@@ -56,7 +56,7 @@ class Prefetch:
         self._send = tell
         self._facts: list[Op] = []  # not passed on yet
         self._cache_empty_at: TipVersion | None = None
-        self._brief = brief  # awaitable: (tip, bip30, script flags)
+        self._context = context
         self._mempool_positions = mempool_positions
         self._more = asyncio.Event()
         self._restart = self._paused = self._closed = False
@@ -124,13 +124,14 @@ class Prefetch:
         self._facts = []
 
     async def _one_tip(self) -> None:
-        tip, bip30, flags = await self._brief()
+        context = await self._context()
+        tip, flags = context.tip, context.script_flags
         if self._stopped:
             return
         collection = self._collection
         collection.begin_scripts(flags)
         if collection.version != tip.version:
-            collection.start(tip.version, bip30)
+            collection.start(tip.version, context.bip30)
         scripts = [op for op in self._facts if op[0] == "scripts"]  # they outlive the tip
         self._facts = [("tip", tuple(tip.version), flags), *scripts]
         while not self._stopped:

@@ -138,7 +138,7 @@ class BenchNode:
             elif kind == "chainstate":
                 for key in ("serial_reads", "peeks", "cache_entries", "cache_bytes"):
                     totals[key] = values[key]
-            elif kind == "template":
+            elif kind in ("template", "collection"):
                 for key in ("fallback_reads", "fallback_keys", "local_reads"):
                     totals[key] += values[key]
         return totals

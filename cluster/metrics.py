@@ -187,10 +187,9 @@ class NodeFacts:
                 total = sum(c[counter][group] for c in _of_kind(self._stats, kind).values())
                 family.add_metric([group], total)
             yield family
-        templates = _of_kind(self._stats, "template").values()
-        yield CounterMetricFamily(
-            "txcollection_fallback_keys", "Outpoints that checks read", sum(c["fallback_keys"] for c in templates)
-        )
+        judges = [c for kind in ("template", "collection") for c in _of_kind(self._stats, kind).values()]
+        read = sum(counters["fallback_keys"] for counters in judges)
+        yield CounterMetricFamily("txcollection_fallback_keys", "Outpoints that checks read", read)
         for counters in _of_kind(self._stats, "chainstate").values():
             yield GaugeMetricFamily(
                 "txcollection_coins_cache_bytes", "Bytes of the coins cache", counters["cache_bytes"]

@@ -18,7 +18,7 @@ __all__ = ["DraftSlot", "Op", "pack_ops", "unpack_ops"]
 
 #: ("open", joined wtxids) | ("add", positions, columns, source, rewires) | ("tip", version, flags)
 #: | ("coins", segment, inputs, batch, version) | ("probes", positions, states, version) | ("scripts", positions, flags)
-#: Columns of "add" may be None: they are then the message's attachment.
+#: Columns of "add" may be None: they are then the message's attachment. Within one process they may be a TxTable.
 Op = tuple[Any, ...]
 
 
@@ -82,7 +82,7 @@ class DraftSlot:
             self.tree = None
         elif kind == "add":
             _, positions, columns, source, rewires = op
-            table = TxTable.from_columns(attachment if columns is None else columns)
+            table = columns if isinstance(columns, TxTable) else TxTable.from_columns(columns or attachment)
             segment = Segment(np.asarray(positions), table, np.array(source))
             draft.add(segment, [Rewire(*rewire) for rewire in rewires])
             if self.tree is not None:
@@ -113,6 +113,11 @@ class DraftSlot:
             self.draft.work_out(context)
         if len(self.draft.missing()) <= FEW_MISSING:
             self.grow_tree()
+
+    def drop_before(self, version: TipVersion) -> None:
+        """Forgets what was observed of coins at tips before this one."""
+        if self.draft.version is not None and self.draft.version < version:
+            self.draft.forget_coins()
 
     def grow_tree(self) -> MerkleTree:
         """The tree over transaction ids, built once most of them are here; the coinbase's leaf is never set."""

@@ -157,4 +157,4 @@ def test_status_of_a_node_tells_bytes_counts_and_hits(node: Any, small_chain: Sm
         assert kinds == {"chainstate", "mempool", "fetch", "script", "template", "collection"}
         assert all(isinstance(stats, dict) and "error" not in stats for stats in all_of_them.values())
         collection.make_template(small_chain.tip.id, missing=[known.raw, late.raw])
-        assert before.since()["template.fallback_keys"] > 0
+        assert before.since()["judge.fallback_keys"] > 0

@@ -82,7 +82,7 @@ def test_verdicts_and_what_is_left_in_the_cache(
     assert (since["chainstate.serial_reads"] > 0) == (fetch == "serial")
     assert (since["validation_keys"] > 0) == (fetch == "parallel" and not local)
     assert (since["speculation_keys"] > 0) == (prefetch == "on")
-    assert (since["template.local_reads"] > 0) == (local > 0)
+    assert (since["judge.local_reads"] > 0) == (local > 0)
 
 
 def test_a_plain_check_leaves_exactly_the_coins_it_read_in_the_cache(
@@ -122,7 +122,7 @@ def test_reads_on_the_spot_follow_the_tip_and_report_what_is_wrong(
 def test_all_template_actors_but_the_last_judge_declarations(
     chain_node: Callable[..., Any], small_chain: SmallChain
 ) -> None:
-    node = chain_node(template_actors=3, collection_actors=4)
+    node = chain_node(template_actors=3, collection_actors=4, prefetch="off")
     transactions = [spend([coin]) for coin in small_chain.coins[:5]]
     with ExitStack() as opened:
         collections = [opened.enter_context(node.collect_txs([tx.id])) for tx in transactions[:4]]  # a process each

@@ -1,9 +1,10 @@
-"""A prefetch with peers that answer when the test says so: after each of its waits (brief, look into the cache, batch
+"""A prefetch with peers that answer when the test says so: after each of its waits (context, look into the cache, batch
 of reads, batch of scripts) it looks again whether it is still wanted, and whatever goes wrong ends it without a sound.
 """
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,11 @@ def coins_at(n: int) -> tuple[np.ndarray, np.ndarray]:
     return pack_batch(CoinBatch.of_coins([Coin(100_000, 1, False, OP_TRUE)] * n))
 
 
+def context(n: int) -> SimpleNamespace:
+    """What prefetch looks at of a `BlockContext`."""
+    return SimpleNamespace(tip=tip(n), bip30=False, script_flags=FLAGS)
+
+
 class Peers:
     """Every request in order; each waits until `answer` is called for it."""
 
@@ -64,7 +70,7 @@ class Peers:
         what, detail, future = self.waiting.pop(0)
         if value is None:
             value = {
-                "brief": lambda: (tip(1), False, FLAGS),
+                "context": lambda: context(1),
                 "peek": lambda: ok(None),
                 "prefetch": lambda: coins_at(detail),
                 "speculate": lambda: [-1] * detail,
@@ -115,7 +121,10 @@ class Scene:
         self.collection.take_known(np.arange(3), table)
         peers = PrefetchPeers(SETTINGS, Pool(self.peers), Pool(self.peers))  # type: ignore[arg-type]
         peers.chainstate, peers.mempool = Chainstate(self.peers), Mempool()
-        self.prefetch = Prefetch(self.collection, peers, self.peers.told.append, lambda: self.peers.ask("brief"), set())
+        self.prefetch = Prefetch(self.collection, peers, self.peers.told.append, self.context, set())
+
+    async def context(self) -> Any:
+        return await self.peers.ask("context")
 
     def supply(self, tx: Tx) -> None:
         self.collection.take_supplied(self.collection.check_supply([tx.raw]))
@@ -158,7 +167,7 @@ def scene(test: Callable[[Scene], Coroutine[Any, Any, None]]) -> None:
 def test_left_alone_it_reads_everything_in_order_and_comes_to_rest() -> None:
     async def run(s: Scene) -> None:
         await s.answer_all()
-        assert s.peers.names() == ["brief", "peek", *["prefetch"] * 3, *["speculate"] * 3]
+        assert s.peers.names() == ["context", "peek", *["prefetch"] * 3, *["speculate"] * 3]
         assert s.prefetch.idle.is_set()
         assert s.collection.observations == 6
         assert s.collection.verified.sum() == 3
@@ -166,7 +175,7 @@ def test_left_alone_it_reads_everything_in_order_and_comes_to_rest() -> None:
     scene(run)
 
 
-WAITS = ["brief", "peek", "prefetch", "speculate"]
+WAITS = ["context", "peek", "prefetch", "speculate"]
 
 
 @pytest.mark.parametrize("wait", WAITS)
@@ -203,13 +212,13 @@ def test_after_a_tip_change_during_a_wait_it_begins_again_on_the_new_tip(wait: s
         asked = len(s.peers.log)
         s.collection.drop_observations()
         s.prefetch.restart()
-        while s.peers.waiting and s.peers.waiting[0][0] != "brief" or wait == "brief" and len(s.peers.log) == asked:
+        while s.peers.waiting and s.peers.waiting[0][0] != "context" or wait == "context" and len(s.peers.log) == asked:
             s.peers.answer()  # answers that were under way, all of the old tip
             await s.settle()
         assert s.collection.observations == 0
-        s.peers.answer((tip(2), False, FLAGS))
+        s.peers.answer(context(2))
         await s.answer_all()
-        assert s.peers.names()[asked] == "brief"
+        assert s.peers.names()[asked] == "context"
         assert s.collection.version == TipVersion(7, 2)
         assert s.collection.observations == 6
         assert [op for ops in s.peers.told for op in ops if op[0] == "coins" and op[4] == (7, 2)]
@@ -281,7 +290,7 @@ def test_whatever_goes_wrong_ends_speculation_silently(wait: str, fault: Excepti
         assert s.peers.names()[asked:] == []
         assert s.prefetch.idle.is_set()
         assert s.collection.speculation_stopped.startswith(type(fault).__name__)
-        if wait != "brief":  # once begun, it does not try again at this tip
+        if wait != "context":  # once begun, it does not try again at this tip
             s.supply(s.missing)
             await s.answer_all()
             assert "prefetch" not in s.peers.names()[asked:]
@@ -304,12 +313,12 @@ def test_a_stale_view_means_that_it_asks_for_the_tip_again(wait: str, monkeypatc
     async def run(s: Scene) -> None:
         await s.reach(wait)
         s.peers.answer(StaleView("the tip has moved"))
-        while s.peers.names().count("brief") < 2:
+        while s.peers.names().count("context") < 2:
             await asyncio.sleep(0.001)
-            if s.peers.waiting and s.peers.waiting[0][0] != "brief":
+            if s.peers.waiting and s.peers.waiting[0][0] != "context":
                 s.peers.answer()
-        await s.reach("brief")
-        s.peers.answer((tip(2), False, FLAGS))
+        await s.reach("context")
+        s.peers.answer(context(2))
         await s.answer_all()
         assert s.prefetch.counts["stale"] == 1
         assert (s.collection.version, s.collection.observations) == (TipVersion(7, 2), 6)

@@ -162,7 +162,7 @@ def test_while_the_check_waits_for_scripts(node: Any, line: Line, pair: tuple[Tx
     with node.collect_txs([known.id, late.id]) as collection:
         before = Counters(node)
         asked = in_the_background(collection, old, [late.raw])
-        until(lambda: before.since()["template.fallback_reads"], "the check has its coins")
+        until(lambda: before.since()["judge.fallback_reads"], "the check has its coins")
         new = line.grow()  # a coinbase alone runs no scripts
         drill(node, "script", hold=False, hold_checks=False)
         verdict = verdict_of(asked)
@@ -197,14 +197,14 @@ def test_a_tip_that_comes_back_under_the_check_is_another_version_and_the_verdic
     with node.collect_txs([known.id, late.id]) as collection:
         before = Counters(node)
         asked = in_the_background(collection, old, [late.raw])
-        until(lambda: before.since()["template.fallback_reads"], "the check has its coins")
+        until(lambda: before.since()["judge.fallback_reads"], "the check has its coins")
         node.disconnect_tip()
         assert node.submit_block(old.raw) == "duplicate"
         assert node.tip().hash == old.hash and node.tip().version > version
         drill(node, "script", hold=False, hold_checks=False)
         assert verdict_of(asked).ok
         since = before.since()  # at both versions all coins were read, by the check or by the prefetch beside it
-        assert since["template.fallback_keys"] + since["speculation_keys"] >= 2 * 14
+        assert since["judge.fallback_keys"] + since["speculation_keys"] >= 2 * 14
 
 
 @pytest.mark.parametrize("broken", [False, True])

@@ -50,8 +50,12 @@ def fetched(node: Any) -> dict[str, int]:
     return total
 
 
+JUDGES = ("template", "collection")  # kinds of actors that give verdicts
+
+
 class Counters:
-    """What happened since: `Counters(node)` notes everything, `since()` tells the differences."""
+    """What happened since: `Counters(node)` notes everything, `since()` tells the differences. What judges count is
+    summed over both kinds of them, as `judge.*`."""
 
     def __init__(self, node: Any) -> None:
         self._node = node
@@ -59,8 +63,9 @@ class Counters:
 
     def _all(self) -> dict[str, int]:
         counts = fetched(self._node)
-        for kind in ("chainstate", "template", "script"):
+        for kind in ("chainstate", *JUDGES, "script"):
             for stats in stats_of(self._node, kind):
+                kind = "judge" if kind in JUDGES else kind
                 for name, value in stats.items():
                     if isinstance(value, int):
                         counts[f"{kind}.{name}"] = counts.get(f"{kind}.{name}", 0) + value

@@ -13,7 +13,7 @@ from cluster import Cluster
 from models.errors import CollectionLost
 from tests.actors.blocks import TestCoin, Tx, on_top, spend
 from tests.actors.small_chain import SmallChain
-from tests.actors.watching import drill, stats_of, until
+from tests.actors.watching import Counters, drill, stats_of, until
 from tests.cluster.killing import KINDS, again, alive, kill
 
 pytestmark = pytest.mark.cluster
@@ -109,10 +109,10 @@ def test_death_under_a_check(node: Any, small_chain: SmallChain, pair: tuple[Tx,
     collection = node.collect_txs([known.id, late.id])
     collection.wait_prefetched()
     drill(node, "fetch", hold_checks=True)
-    before = stats_of(node, "template")[0]["fallback_reads"]
+    before = Counters(node)
     with ThreadPoolExecutor(1) as thread:
         verdict = thread.submit(collection.make_template, small_chain.tip.id, missing=[late.raw])
-        until(lambda: stats_of(node, "template")[0]["fallback_reads"] > before, "the check waits for its coins")
+        until(lambda: before.since()["judge.fallback_reads"], "the check waits for its coins")
         pid = kill(node, kind, collection)
         until(lambda: not alive(pid), "it is gone")
         if kind != "fetch":
@@ -124,6 +124,27 @@ def test_death_under_a_check(node: Any, small_chain: SmallChain, pair: tuple[Tx,
             assert verdict.result().ok  # the call itself survives, without being asked again
     judge(node, small_chain, pair)
     was_replaced(node, kind, pid)
+
+
+def test_deaths_of_the_template_actor_that_judges(chain_node: Callable[..., Any], small_chain: SmallChain) -> None:
+    """Declarations that do not prefetch are judged by a template actor; another one is told all of it once more."""
+    node = chain_node(prefetch="off", template_actors=2, spare_workers=1, fetch_workers=1)
+    first, late = (spend([coin]) for coin in small_chain.coins[:2])
+    with node.collect_txs([first.id, late.id]) as collection:
+        collection.add_missing_txs([first.raw])
+        kill(node, "template")  # between a supply and the check
+        assert collection.make_template(small_chain.tip.id, missing=[late.raw]).ok
+    until(lambda: not any("error" in stats for stats in node.stats().values()), "another one answers")
+    with node.collect_txs([late.id, first.id]) as collection:
+        drill(node, "fetch", hold_checks=True)
+        before = Counters(node)
+        with ThreadPoolExecutor(1) as thread:
+            verdict = thread.submit(collection.make_template, small_chain.tip.id, missing=[late.raw, first.raw])
+            until(lambda: before.since()["judge.fallback_reads"], "the check waits for its coins")
+            kill(node, "template")
+            drill(node, "fetch", hold_checks=False)
+            assert verdict.result().ok
+        assert collection.make_template(small_chain.tip.id).ok
 
 
 def test_a_fetch_worker_and_the_owner_die_together(node: Any, small_chain: SmallChain, pair: tuple[Tx, Tx]) -> None:

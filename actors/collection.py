@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import numpy as np
 import ray
 
 from actors.answers import answers
@@ -24,7 +25,8 @@ from actors.prefetch import Prefetch, PrefetchPeers
 from actors.share import FairShare
 from actors.template import RESEND
 from models.collection import TxCollection
-from models.consensus.context import BlockContext
+from models.consensus.context import BlockContext, TipVersion
+from models.consensus.draft import PROBE_ABSENT
 from models.consensus.layout import Rewire
 from models.consensus.table import TxTable
 from models.consensus.verdict import Kind, Verdict
@@ -177,7 +179,8 @@ class CollectionActor:
 
     async def _make(self, entry: _Entry, wtxids: bytes, takes_slot: bool) -> list[int]:
         collection, key = entry.collection, entry.key
-        flags = (await self._context()).script_flags
+        context = await self._context()
+        flags = context.script_flags
         reference = known = looking = None
         if wtxids:
             looking = asyncio.ensure_future(self._mempool.call_kept("lookup", flags, *in_pieces(wtxids)))
@@ -199,7 +202,13 @@ class CollectionActor:
             entry.mempool_positions = set((positions + 1).tolist())
             columns = None if entry.draft is None else table  # the template actor gets the mempool's answer itself
             add: Op = ("add", positions + 1, columns, collection.segments[0].source, [])
-            self._tell(entry, [add, ("scripts", verified, flags)], reference)
+            ops: list[Op] = [add]
+            new, version = positions[known["new"]] + 1, TipVersion(*known["new_at"].tolist())
+            if len(new) and version == context.tip.version:
+                collection.take_new_outputs(new, version)
+                states = np.full(len(new), PROBE_ABSENT, np.uint8)
+                ops += [("tip", tuple(version), flags), ("probes", new, states, tuple(version))]
+            self._tell(entry, [*ops, ("scripts", verified, flags)], reference)
         self._entries[key] = entry
         self._counts["opened"] += 1
         if takes_slot:

@@ -16,7 +16,7 @@ from models.assembly import Candidate, select
 from models.consensus.context import BlockContext
 from models.consensus.table import TxTable
 from models.errors import ClientError, TxCollectionError
-from models.mempool import Mempool, ScriptCache
+from models.mempool import Mempool, MempoolEntry, NewOutputs, ScriptCache
 from models.mempool_facts import FactsBatch, chunked
 from models.messages import FlatTip, unpack_batch
 from models.storage.mempooldat import read_mempool
@@ -43,6 +43,7 @@ class MempoolActor:
         self._supervisor: Any = None
         self._chainstate = Peer("chainstate", self._report)
         self._context: BlockContext | None = None
+        self._new = NewOutputs()
         self._todo: asyncio.Queue[bytes] = asyncio.Queue()
         self._pending = 0
         self._settled = asyncio.Event()
@@ -58,7 +59,10 @@ class MempoolActor:
     async def wire(self, directory: dict[str, Any]) -> None:
         """Whom to ask for coins and scripts."""
         self._supervisor = directory["supervisor"]
-        self._chainstate.set(directory["chainstate"])
+        if self._chainstate.set(directory["chainstate"]):
+            self._new.forget()
+            for wtxid in self._pool.to_look_at(everything=True):
+                self._queue(wtxid)
         self._fetch.set_members(directory["fetch"])
         self._verify.set_members(directory["script"])
         self._context = None
@@ -119,17 +123,25 @@ class MempoolActor:
 
     @answers
     async def lookup(self, flags: int, *pieces: bytes) -> dict[str, np.ndarray] | None:
-        """Which of joined 32-byte wtxids are here: columns of their facts, `positions`, and `verified` (scripts)."""
+        """Which of joined 32-byte wtxids are here: columns of their facts, `positions`, `verified` (scripts), and `new`
+        (outputs, at the tip version `new_at`; see `NewOutputs`)."""
         wtxids = b"".join(pieces)
         split = [wtxids[at : at + 32] for at in range(0, len(wtxids), 32)]
-        positions, records = self._pool.lookup(split)
+        positions, entries = self._pool.lookup(split)
         self._counts["lookups"] += 1
         self._counts["found"] += len(positions)
         if not positions:
             return None
-        columns = TxTable.from_records(records).to_columns()
+        columns = self._columns(entries, flags)
         columns["positions"] = np.array(positions, np.int64)
-        columns["verified"] = np.array(self._scripts.knows([r.wtxid for r in records], flags), bool)
+        return columns
+
+    def _columns(self, entries: list[MempoolEntry], flags: int) -> dict[str, np.ndarray]:
+        columns = TxTable.from_records([entry.record for entry in entries]).to_columns()
+        columns["verified"] = np.array(self._scripts.knows([e.record.wtxid for e in entries], flags), bool)
+        era = self._new.era
+        columns["new"] = np.array([entry.new_in == era for entry in entries], bool)
+        columns["new_at"] = np.array(self._new.version or (0, 0), np.int64)
         return columns
 
     @answers
@@ -200,8 +212,7 @@ class MempoolActor:
         chosen = select(usable, reserved_weight, reserved_sigops, unusable)
         entries = [entry for entry in (self._pool.by_txid(c.txid) for c in chosen) if entry is not None]
         flags = self._context.script_flags if self._context else 0
-        columns: dict[str, Any] = TxTable.from_records([entry.record for entry in entries]).to_columns()
-        columns["verified"] = np.array(self._scripts.knows([e.record.wtxid for e in entries], flags), bool)
+        columns: dict[str, Any] = self._columns(entries, flags)
         columns["flags"] = flags
         columns["fees"] = np.array([entry.fee for entry in entries], np.int64)
         columns["sigops"] = np.array([entry.sigop_cost for entry in entries], np.int64)
@@ -227,7 +238,11 @@ class MempoolActor:
         if self._context is None:
             self._context = await self._chainstate.call("context")
         context = self._context
-        batch = FactsBatch(self._pool, wtxids, context)
+        if self._new.version is None:
+            self._new.begin(context.tip.version)
+        batch = FactsBatch(
+            self._pool, wtxids, context, self._new if self._settings["mempool_outputs"] == "on" else None
+        )
         deadline = self._settings["read_deadline_s"]
         if batch.outpoints:
             t = context.tip
@@ -256,6 +271,8 @@ class MempoolActor:
         if self._context is None or self._context.tip.version < context.tip.version:
             self._context = context
         block = decode_block(raw) if raw is not None else None
+        era = self._new.era
+        self._new.follow(context.tip.version, connected and block is not None)
         if block is None:
             pass
         elif connected:
@@ -263,7 +280,7 @@ class MempoolActor:
         else:
             for tx in block.transactions[1:]:
                 self._admit(tx.raw)
-        for wtxid in self._pool.to_look_at(everything=not connected):
+        for wtxid in self._pool.to_look_at(everything=not connected or self._new.era != era):
             self._queue(wtxid)
 
     @answers

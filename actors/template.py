@@ -23,8 +23,8 @@ from actors.submission import Submission
 from models.assembly import RESERVED_SIGOPS, RESERVED_WEIGHT
 from models.consensus.check import Steps, check_block_draft
 from models.consensus.coinbase import dummy_coinbase
-from models.consensus.context import BlockContext
-from models.consensus.draft import BlockDraft
+from models.consensus.context import BlockContext, TipVersion
+from models.consensus.draft import PROBE_ABSENT, BlockDraft
 from models.consensus.layout import BlockLayout
 from models.consensus.params import MAX_FUTURE_BLOCK_TIME
 from models.consensus.table import TxTable
@@ -269,6 +269,8 @@ class TemplateActor:
             draft.add(layout.segments[0])
             draft.begin(context.tip.version, context.script_flags)
             draft.scripts_good(np.flatnonzero(chosen["verified"]) + 1, chosen["flags"])
+            new = np.flatnonzero(chosen["new"]) + 1
+            draft.probed(new, np.full(len(new), PROBE_ABSENT, np.uint8), TipVersion(*chosen["new_at"].tolist()))
         witness_root = witness_merkle_root(table.wtxids())
         raw = dummy_coinbase(context, witness_root, int(chosen["fees"].sum())) if coinbase is None else coinbase
         header = self._judge.template_header(context, now)

@@ -35,8 +35,8 @@ __all__ = [
 
 #: The settings that differ between configurations. The baseline reads as a plain TxCollection does.
 CONFIGURATIONS: dict[str, dict[str, Any]] = {
-    "baseline": {"prefetch": "off", "validation_fetch": "serial", "read_through_cache": "on"},
-    "prefetch only": {"prefetch": "on", "validation_fetch": "serial"},
+    "baseline": {"prefetch": "off", "validation_fetch": "serial", "read_through_cache": "on", "mempool_outputs": "off"},
+    "prefetch only": {"prefetch": "on", "validation_fetch": "serial", "mempool_outputs": "off"},
     "parallel only": {"prefetch": "off", "validation_fetch": "parallel"},
     "both": {"prefetch": "on", "validation_fetch": "parallel"},
     "both, 2 threads": {"prefetch": "on", "validation_fetch": "parallel", "fetch_threads": 2, "local_reads": 0},

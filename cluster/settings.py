@@ -123,6 +123,7 @@ class Settings(BaseSettings):
     script_cache_entries: int = Field(ge=0, le=100_000_000, description="most transactions remembered as verified")
     coins_cache_bytes: Bytes = Field(ge=0, le=1024 * GiB, description="most that the coins cache may take, bytes")
     mempool_verify: Switch = Field(description="whether scripts of mempool transactions are verified ahead")
+    mempool_outputs: Switch = Field(description="whether outputs of mempool transactions are looked for ahead (BIP30)")
 
     now: int | None = Field(ge=0, le=0xFFFFFFFF, description="Unix time to check against; null: the clock's")
     script_deadline_s: float = Field(ge=0.01, le=3600, description="seconds a batch of scripts may take")

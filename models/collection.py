@@ -105,7 +105,9 @@ class TxCollection:
         self._probe = False
         self._generation = 0
         self._queue: dict[int, np.ndarray] = {}  # segment -> inputs waiting, oldest segment first
-        self._probe_queue: dict[int, int] = {}  # segment -> first transaction whose outputs wait
+        self._probe_queue: dict[int, np.ndarray] = {}  # segment -> transactions whose outputs wait
+        self._new = np.zeros(len(self.wtxids) + 1, bool)  # by block position: outputs known not to be coins yet
+        self._new_at: TipVersion | None = None  # the tip at which they are
         self._queued = self._in_flight = 0  # inputs
         self._probes_queued = self._probes_in_flight = self._probes_kept = 0  # outputs
         self._observed = self._observed_bytes = 0  # of inputs
@@ -212,6 +214,12 @@ class TxCollection:
         """Answers retained for BIP30: outputs that were looked for."""
         return self._probes_kept
 
+    def take_new_outputs(self, positions: np.ndarray, version: TipVersion) -> None:
+        """Block positions of transactions whose outputs are known, at this tip, not to be coins yet (BIP30)."""
+        self._new[:] = False
+        self._new[positions] = True
+        self._new_at = version
+
     def start(self, version: TipVersion, probe: bool) -> None:
         """Begins to prefetch at a tip: queues the inputs of all known transactions, and BIP30 probes with `probe`.
 
@@ -264,8 +272,13 @@ class TxCollection:
             self._queued += len(inputs)
         outputs = len(segment.table.outs)
         if self._probe and outputs and self.nbytes + outputs * PROBE_ENTRY <= self.budget:
-            self._probe_queue[number] = 0
-            self._probes_queued += outputs
+            known = self._new[segment.positions] & (self.version == self._new_at)
+            asked = np.flatnonzero(~known)
+            if len(asked):
+                self._probe_queue[number] = asked
+            wanted = int(segment.table.rows["n_out"][asked].sum())
+            self._probes_queued += wanted
+            self._probes_kept += outputs - wanted
 
     def next_batch(self, limit: int) -> PrefetchBatch | None:
         """The next request of at most `limit` outpoints, inputs before probes; None when there is nothing to ask.
@@ -292,25 +305,25 @@ class TxCollection:
         return None
 
     def _next_probes(self, version: TipVersion, limit: int) -> PrefetchBatch:
-        number, first = next(iter(self._probe_queue.items()))
+        number, waiting = next(iter(self._probe_queue.items()))
         segment = self.segments[number]
-        counts = segment.table.rows["n_out"][first:].astype(np.int64)
+        counts = segment.table.rows["n_out"][waiting].astype(np.int64)
         take = max(int(np.searchsorted(np.cumsum(counts), limit, side="right")), 1)
         if take < len(counts):
-            self._probe_queue[number] = first + take
+            self._probe_queue[number] = waiting[take:]
         else:
             del self._probe_queue[number]
-        counts = counts[:take]
+        asked, counts = waiting[:take], counts[:take]
         outputs = int(counts.sum())
         self._probes_queued -= outputs
         self._probes_in_flight += outputs
-        txids = np.ascontiguousarray(segment.table.rows["txid"][first : first + take]).tolist()
+        txids = np.ascontiguousarray(segment.table.rows["txid"][asked]).tolist()
         outpoints = [
             txid + n.to_bytes(4, "little")
             for txid, count in zip(txids, counts.tolist(), strict=True)
             for n in range(count)
         ]
-        positions = segment.positions[first : first + take]
+        positions = segment.positions[asked]
         return PrefetchBatch(version, self._generation, -1, positions, outpoints, counts)
 
     def take_batch(self, batch: PrefetchBatch, answer: CoinBatch, version: TipVersion) -> bool:

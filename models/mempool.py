@@ -8,12 +8,13 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from models.consensus.context import TipVersion
 from models.consensus.table import TxRecord
 from models.errors import ClientError
 from models.wire.hashes import to_display
 from models.wire.transaction import decode_transaction
 
-__all__ = ["Mempool", "MempoolEntry", "ScriptCache"]
+__all__ = ["Mempool", "MempoolEntry", "NewOutputs", "ScriptCache"]
 
 DEFAULT_BOUND = 300_000_000  # bytes, as Core's -maxmempool
 
@@ -28,6 +29,7 @@ class MempoolEntry:
     sigop_cost: int | None = None
     locked: bool = False  # by a lock time or BIP68, or spends an immature coinbase: not for the next block
     children: set[bytes] = field(default_factory=set)  # wtxids
+    new_in: int = -1  # the era of `NewOutputs` in which none of its outputs was found among the coins
 
     @property
     def weight(self) -> int:
@@ -35,6 +37,43 @@ class MempoolEntry:
         row = self.record.row
         total, base = int.from_bytes(row[72:76], "little"), int.from_bytes(row[76:80], "little")
         return 3 * base + total
+
+
+class NewOutputs:
+    """Whose outputs are known not to be among the coins (BIP30), at the latest tip that was followed.
+
+    An absence outlives a block that is connected: what that creates belongs to the block's own transactions, and those
+    leave the mempool. A block that is taken back may bring any coin back, and so may whatever was not seen: a new era
+    begins then, and all is to be looked for again.
+    """
+
+    def __init__(self) -> None:
+        self.era = 0
+        self.version: TipVersion | None = None  # of the tip that absences hold for
+
+    def begin(self, version: TipVersion) -> None:
+        """Nothing is known; what is looked for from now on is at this tip, or a later one."""
+        self.era += 1
+        self.version = version
+
+    def follow(self, version: TipVersion, block_connected: bool) -> None:
+        """The tip is another one; `block_connected`: by one block more, whose transactions have left the mempool."""
+        if self.version is not None and version <= self.version:
+            return
+        next_one = self.version is not None and version == (self.version.epoch, self.version.n + 1)
+        if next_one and block_connected:
+            self.version = version
+        else:
+            self.begin(version)
+
+    def forget(self) -> None:
+        """Whoever tells of tips is another one."""
+        self.era += 1
+        self.version = None
+
+    def knows(self, entry: MempoolEntry) -> bool:
+        """Whether this entry's outputs are known to be new."""
+        return entry.new_in == self.era
 
 
 class ScriptCache:
@@ -163,11 +202,11 @@ class Mempool:
         """Whether a transaction here spends this outpoint (36 bytes)."""
         return outpoint in self._spender
 
-    def lookup(self, wtxids: Sequence[bytes]) -> tuple[list[int], list[TxRecord]]:
-        """Which of `wtxids` are here: ascending positions and their packed transactions."""
+    def lookup(self, wtxids: Sequence[bytes]) -> tuple[list[int], list[MempoolEntry]]:
+        """Which of `wtxids` are here: ascending positions and their entries."""
         get = self._entries.get
-        found = [(i, entry.record) for i, entry in enumerate(map(get, wtxids)) if entry is not None]
-        return [i for i, _ in found], [record for _, record in found]
+        found = [(i, entry) for i, entry in enumerate(map(get, wtxids)) if entry is not None]
+        return [i for i, _ in found], [entry for _, entry in found]
 
     def block_connected(self, transactions: Iterable[tuple[bytes, list[bytes]]]) -> int:
         """Drops what a block (txid, prevouts of each transaction) confirmed or conflicts with; how many went."""

@@ -13,7 +13,7 @@ from models.consensus.block_checks import nonfinal
 from models.consensus.connect import evaluate
 from models.consensus.context import BlockContext
 from models.consensus.table import TxTable
-from models.mempool import Mempool, MempoolEntry, ScriptCache
+from models.mempool import Mempool, MempoolEntry, NewOutputs, ScriptCache
 
 __all__ = ["FactsBatch", "ScriptJob"]
 
@@ -23,12 +23,19 @@ ScriptJob = tuple[bytes, list[tuple[int, bytes]]]  # raw transaction, (satoshis,
 class FactsBatch:
     """Some entries of a mempool and the coins they spend."""
 
-    def __init__(self, pool: Mempool, wtxids: Sequence[bytes], context: BlockContext):
+    def __init__(
+        self, pool: Mempool, wtxids: Sequence[bytes], context: BlockContext, new_outputs: NewOutputs | None = None
+    ):
+        """With `new_outputs` the transactions' own outputs are looked for too, where the next block must not make
+        anything that is there already."""
         self._context = context
         self._entries: list[MempoolEntry] = [e for e in map(pool.get, wtxids) if e is not None]
         self._table = TxTable.from_records([entry.record for entry in self._entries])
         self._coins = CoinColumns(len(self._table.ins))
         self.outpoints: list[bytes] = []  # to be read from the database, 36 bytes each
+        self._new_outputs = new_outputs
+        self._era = new_outputs.era if new_outputs else -1
+        self._unseen: list[MempoolEntry] = []  # whose outputs are to be looked for (BIP30)
         self._asked: list[int] = []
         for at, prevout in enumerate(self._table.prevouts()):
             parent = pool.by_txid(prevout[:32])
@@ -41,10 +48,23 @@ class FactsBatch:
                 self._coins.put_in_block(at, value, script, context.height, False)
             except IndexError:
                 self._coins.put_absent(at)
+        if new_outputs is not None and context.bip30:
+            self._unseen = [entry for entry in self._entries if not new_outputs.knows(entry)]
+            for entry in self._unseen:
+                txid = entry.record.txid
+                self.outpoints += [txid + vout.to_bytes(4, "little") for vout in range(entry.record.n_out)]
 
     def observe(self, batch: CoinBatch) -> None:
         """The answer for `outpoints`."""
-        self._coins.put(np.array(self._asked, np.int64), batch)
+        spent = len(self._asked)
+        self._coins.put(np.array(self._asked, np.int64), CoinBatch(batch.rows[:spent], batch.arena))
+        if self._new_outputs is None or self._new_outputs.era != self._era:
+            return
+        at = spent
+        for entry in self._unseen:
+            if (batch.rows["state"][at : at + entry.record.n_out] == ABSENT).all():
+                entry.new_in = self._era
+            at += entry.record.n_out
 
     def evaluate(self) -> None:
         """Writes fee, sigop cost and locks into the entries; those with a broken rule keep no fee."""

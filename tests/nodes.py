@@ -40,9 +40,7 @@ def ray_session() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def make_store(
-    datadir: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
-) -> Callable[..., Path]:
+def make_store(datadir: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """Makes a store of its own from a recorded data directory (archive path below tests/data); keywords as
     `Store.create_from_datadir`."""
 
@@ -78,9 +76,7 @@ def corpus_node(make_store: Callable[..., Path], start_node: Callable[..., Any])
 
 
 @pytest.fixture
-def own_node(
-    make_store: Callable[..., Path], start_node: Callable[..., Any]
-) -> Iterator[Callable[..., Any]]:
+def own_node(make_store: Callable[..., Path], start_node: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
     """Makes nodes that end with the test: `own_node(archive=..., store=..., **settings)`."""
     made = []
 

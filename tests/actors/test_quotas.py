@@ -184,10 +184,12 @@ def test_open_collections_take_no_more_memory_than_they_may(
     assert uss(node) - before < bound + (24 << 20)
 
 
+@pytest.mark.parametrize("greedy", [0, 1])
 def test_while_sixteen_clients_flood_each_is_served_its_share(
-    chain_node: Callable[..., Any], small_chain: SmallChain
+    greedy: int, chain_node: Callable[..., Any], small_chain: SmallChain
 ) -> None:
-    """One of them has eight times as many calls under way as each of the others. Counts, not times, are compared."""
+    """One of them has eight times as many calls under way as each of the others. The first one's declaration has the
+    slot and is judged where it is held; the others share a template actor. Counts, not times, are compared."""
     node = chain_node(collection_actors=1, calls_per_second_per_client=0)
     transactions = [spend([coin]) for coin in small_chain.coins[:20]]
     [actor] = actors(node, "collection")
@@ -202,7 +204,7 @@ def test_while_sixteen_clients_flood_each_is_served_its_share(
 
     for name in range(FLOODERS):  # from here on its scripts and coins are known
         assert unwrap(ray.get(ask(name)))[0] == "valid"
-    asked = {ask(name): name for name in range(FLOODERS) for _ in range(32 if name == 0 else 4)}
+    asked = {ask(name): name for name in range(FLOODERS) for _ in range(32 if name == greedy else 4)}
     served = dict.fromkeys(range(FLOODERS), 0)
     end = time.monotonic() + FLOOD
     while time.monotonic() < end:
@@ -212,5 +214,8 @@ def test_while_sixteen_clients_flood_each_is_served_its_share(
             assert unwrap(ray.get(reference))[0] == "valid"
             served[name] += 1
             asked[ask(name)] = name
-    mean = sum(served.values()) / FLOODERS
+    print(served)
+    own = served.pop(0)
+    mean = sum(served.values()) / len(served)
     assert all(mean / 2 <= count <= 2 * mean for count in served.values()), served
+    assert own >= mean / 2, (own, served)

@@ -214,7 +214,6 @@ def test_while_sixteen_clients_flood_each_is_served_its_share(
             assert unwrap(ray.get(reference))[0] == "valid"
             served[name] += 1
             asked[ask(name)] = name
-    print(served)
     own = served.pop(0)
     mean = sum(served.values()) / len(served)
     assert all(mean / 2 <= count <= 2 * mean for count in served.values()), served

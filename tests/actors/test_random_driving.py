@@ -253,6 +253,7 @@ def test_any_order_of_everything(chain_node: Callable[..., Any], small_chain: Sm
         batches_in_flight=2,
         now=plain.now,
         local_reads=4,
+        mempool_verify="on",
     )
     Driving.plain, Driving.chain = plain, small_chain
     run_state_machine_as_test(

@@ -367,6 +367,23 @@ def test_probes_say_of_each_transaction_whether_an_output_is_unspent() -> None:
     assert collection.nbytes == 3 * 36 + 5  # three inputs under way, five answers of one byte
 
 
+def test_outputs_known_to_be_new_are_kept_and_not_asked_for_again() -> None:
+    raws = [raw_tx(outpoint(1), outputs=3), raw_tx(outpoint(2), outputs=2), raw_tx(outpoint(3))]
+    txids = [decode_transaction(raw).txid for raw in raws]
+    collection = declare(raws, known=[0, 1, 2])
+    collection.take_new_outputs(np.array([1, 3]), TIP)
+    collection.start(TIP, probe=True)
+    _, probe = drain(collection)
+    assert probe.outpoints == [txids[1] + n.to_bytes(4, "little") for n in range(2)]
+    assert probe.inputs.tolist() == [2]
+    assert collection.probes_observed == 3 + 1
+    assert collection.nbytes == 3 * 36 + 6  # three inputs and two outputs under way, four absences of one byte
+    later = TipVersion(TIP.epoch, TIP.n + 1)
+    collection.start(later, probe=True)  # what was known of another tip is nothing here
+    _, probe = drain(collection)
+    assert len(probe.outpoints) == 6
+
+
 def test_without_bip30_nothing_is_probed() -> None:
     collection = declare(TXS, known=[0, 1])
     collection.start(TIP, probe=False)

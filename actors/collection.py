@@ -233,9 +233,7 @@ class CollectionActor:
         if entry.draft is not None:
             entry.draft.take(entry.seq, ops, attachment)
             entry.seq += 1
-            if not entry.readying:
-                entry.readying = True
-                asyncio.get_running_loop().call_later(READY_AFTER, self._get_ready, entry)
+            self._soon_ready(entry)
             return
         if entry.template is None and ops[0][0] == "open":
             entry.template = self._template.handle
@@ -243,6 +241,12 @@ class CollectionActor:
             return  # without its beginning a story is of no use; all of it is told when a verdict is asked for
         entry.template.tell.remote(entry.story, entry.seq, ops, attachment)
         entry.seq += 1
+
+    def _soon_ready(self, entry: _Entry) -> None:
+        """What can be worked out is, once there is time for it."""
+        if entry.draft is not None and not entry.readying:
+            entry.readying = True
+            asyncio.get_running_loop().call_later(READY_AFTER, self._get_ready, entry)
 
     def _get_ready(self, entry: _Entry) -> None:
         entry.readying = False
@@ -321,10 +325,12 @@ class CollectionActor:
         missing: list[bytes | None] | None = None,
         now: int | None = None,
         mode: str | None = None,
+        with_path: bool = True,
     ) -> tuple[Any, ...]:
         """Verdict (packed) on the declaration with this prevhash and coinbase (SPEC 1.5); `missing` is supplied first.
 
-        A valid one's template is (number, header, coinbase path, earliest time, latest time, fees).
+        A valid one's template is (number, header, coinbase, coinbase path, earliest time, latest time, fees); without
+        `with_path` the path may be None, and `coinbase_path` answers with it.
         """
         begun = time.perf_counter()
         self._touch()
@@ -341,8 +347,9 @@ class CollectionActor:
                 return pack_verdict(Verdict.missing_txs())
             if entry.prefetch is not None:
                 entry.prefetch.pause()
-            flat = await self._check(entry, "check", ops, prevhash, coinbase, now, mode)
+            flat = await self._check(entry, "check", ops, prevhash, coinbase, now, mode, with_path)
             self._touch()
+            self._soon_ready(entry)
             entry.verdicts += 1
             self._counts["verdicts"] += 1
             return self._with_template(entry, flat, begun)
@@ -463,7 +470,17 @@ class CollectionActor:
             raise ClientError("transactions are missing")
         return b"".join(entry.collection.raws())
 
+    @answers
+    async def coinbase_path(self, key: str) -> list[bytes]:
+        """Siblings of the coinbase in the merkle tree of a complete declaration, lowest first, 32 bytes each."""
+        entry = self._entry(key)
+        if not entry.collection.complete:
+            raise ClientError("transactions are missing")
+        return self._path(entry)
+
     def _path(self, entry: _Entry) -> list[bytes]:
+        if entry.draft is not None:
+            return entry.draft.coinbase_path()
         txids: dict[int, bytes] = {}
         for segment in entry.collection.segments:
             txids.update(zip(segment.positions.tolist(), segment.table.txids(), strict=True))

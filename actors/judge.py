@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -130,14 +131,27 @@ class Judge:
     # Declarations -----------------------------------------------------------------------------------------------
 
     async def check(
-        self, slot: DraftSlot, client: str, prevhash: bytes, coinbase: bytes | None, now: int | None, mode: str | None
+        self,
+        slot: DraftSlot,
+        client: str,
+        prevhash: bytes,
+        coinbase: bytes | None,
+        now: int | None,
+        mode: str | None,
+        with_path: bool,
     ) -> Verdict:
         """Verdict on a complete declaration (SPEC 1.5, from step 3). Clients have turns by what their checks cost.
+
+        A valid one's template is (header, coinbase, coinbase path, earliest time, latest time, fees). Without
+        `with_path` the path is None where it would have to be worked out (Core: a template does when it is asked).
 
         Raises Busy past the deadline.
         """
         begun = time.perf_counter()
         verdict = await self._counted(self._check_slot(slot, client, prevhash, coinbase, self.now(now), mode))
+        if verdict.template is not None and (with_path or slot.tree is not None):
+            header, first, _, *rest = verdict.template
+            verdict = replace(verdict, template=(header, first, slot.coinbase_path(), *rest))
         self._trim(slot)
         if verdict.timings is not None:
             verdict.timings["template"] = (time.perf_counter() - begun) * 1000
@@ -229,7 +243,7 @@ class Judge:
         template = (
             header.serialize(),
             raw,
-            slot.coinbase_path(),
+            None,
             context.minimum_time(),
             now + MAX_FUTURE_BLOCK_TIME,
             judgement.fees,

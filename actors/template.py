@@ -146,13 +146,14 @@ class TemplateActor:
         coinbase: bytes | None,
         now: int | None = None,
         mode: str | None = None,
+        with_path: bool = True,
     ) -> tuple[Any, ...] | str:
         """Verdict on a complete declaration (SPEC 1.5, from step 3) of which `seq` messages were sent before this one,
         which brings the last facts with it (`pack_ops`); or RESEND. Clients have turns by what their checks cost."""
         slot = await self._slot(key, seq, ops)
         if slot is None:
             return RESEND
-        return pack_verdict(await self._judge.check(slot, client, prevhash, coinbase, now, mode))
+        return pack_verdict(await self._judge.check(slot, client, prevhash, coinbase, now, mode, with_path))
 
     # Whole blocks -----------------------------------------------------------------------------------------------
 

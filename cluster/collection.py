@@ -39,7 +39,13 @@ class Template:
     def __init__(self, owner: "Collection", packed: tuple[Any, ...]):
         self._owner = owner
         self._number, self.header, self.coinbase, path, self.min_time, self.max_time, self.fees = packed
-        self.coinbase_merkle_path: list[bytes] = list(path)
+        owner._learn_path(path)
+
+    @property
+    def coinbase_merkle_path(self) -> list[bytes]:
+        """Siblings of the coinbase in the merkle tree, lowest first, 32 bytes each: worked out when it is asked for,
+        where it was not yet."""
+        return self._owner._coinbase_path()
 
     @property
     def block(self) -> bytes:
@@ -116,6 +122,18 @@ class Collection:
         self._unknown = unknown
         self._asked = time.monotonic()  # when an answer last brought `unknown`, which only this client changes
         self._closed = False
+        self._path: list[bytes] | None = None  # of the coinbase in the merkle tree, the same for every template
+        self._path_wanted = False  # by a template that may outlive this
+
+    def _learn_path(self, path: Sequence[bytes] | None) -> None:
+        if path is not None:
+            self._path = list(path)
+        self._path_wanted = True
+
+    def _coinbase_path(self) -> list[bytes]:
+        if self._path is None:
+            self._path = list(self._call("coinbase_path"))
+        return list(self._path)
 
     def _call(self, method: str, *args: Any) -> Any:
         if self._closed:
@@ -160,7 +178,7 @@ class Collection:
         options = check_options(now, script_mode)
         if missing:
             self._asked = -1.0  # some of them may be known now
-        flat = self._call("make_template", _hash(prevhash, "prevhash"), first, raw_list(missing), *options)
+        flat = self._call("make_template", _hash(prevhash, "prevhash"), first, raw_list(missing), *options, False)
         verdict = unpack_verdict(flat)
         if verdict.kind is not Kind.VALID:
             return verdict
@@ -179,6 +197,8 @@ class Collection:
         """Frees it. Harmless to repeat."""
         if not self._closed:
             try:
+                if self._path_wanted:
+                    self._coinbase_path()
                 self._call("close")
             except CollectionLost:
                 pass

@@ -118,7 +118,7 @@ class CollectionActor:
     ) -> None:
         """A template actor's message: what was observed of the old tip is dropped; the declaration that prefetches
         begins again."""
-        self._judge.tip_moved(before, tip, context, spent, created)
+        self._judge.learn(context)
         for entry in self._entries.values():
             version = entry.collection.version
             if entry.prefetch is not None and (version is None or version < context.tip.version):
@@ -126,6 +126,7 @@ class CollectionActor:
                 entry.prefetch.restart()
             if entry.draft is not None:
                 entry.draft.drop_before(context.tip.version)
+        await self._judge.follow(before, tip, spent, created)
 
     def _begin_again(self) -> None:
         """The owner of the coins was replaced: what prefetches begins again on the versions of the new one."""

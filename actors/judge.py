@@ -60,6 +60,7 @@ class Judge:
         directory = settings["dump_dir"]
         self._dumps = DumpDirectory(Path(directory), settings["dump_files"]) if directory else None
         self._dumping: set[asyncio.Task[None]] = set()
+        self._following = asyncio.Lock()
 
     def report(self, worker: Any, why: str) -> None:
         """Tells the supervisor of an actor that was seen dead."""
@@ -91,18 +92,18 @@ class Judge:
         """Opens the handle on the coins now."""
         await self.reading.warm_up(self.tips.read())
 
-    def tip_moved(
-        self,
-        before: tuple[int, int],
-        tip: FlatTip,
-        context: BlockContext,
-        spent: Sequence[bytes],
-        created: Sequence[FlatCoin],
-    ) -> None:
-        """The chainstate's word of a new tip, and of what it changed in the coins. Harmless to repeat."""
-        self.reading.follow(before, tip, spent, created)
+    def learn(self, context: BlockContext) -> None:
+        """The chainstate's word of a new tip. Harmless to repeat."""
         if self.context is None or self.context.tip.version < context.tip.version:
             self.context = context
+
+    async def follow(
+        self, before: tuple[int, int], tip: FlatTip, spent: Sequence[bytes], created: Sequence[FlatCoin]
+    ) -> None:
+        """What it changed in the coins, laid over the handle in a thread: a block's changes are some ten thousand, and
+        now and then the handle is opened anew. A check that needs coins meanwhile waits in a thread of its own."""
+        async with self._following:
+            await asyncio.to_thread(self.reading.follow, before, tip, spent, created)
 
     async def context_of(self, tip: Tip) -> BlockContext:
         """What is to be known of the next block. Raises StaleView if the tip is another one by now."""

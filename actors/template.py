@@ -80,13 +80,14 @@ class TemplateActor:
         created: list[FlatCoin],
     ) -> None:
         """The chainstate's message: what is known of the old tip's coins is dropped here and in every collection."""
-        self._judge.tip_moved(before, tip, context, spent, created)
+        self._judge.learn(context)
         if self._collections:
             changes = [ray.put(part) for part in (context, spent, created)]
             for collection in self._collections:
                 collection.tip_moved.remote(before, tip, *changes)
         for slot in self._drafts.values():
             slot.drop_before(context.tip.version)
+        await self._judge.follow(before, tip, spent, created)
 
     # Declarations -----------------------------------------------------------------------------------------------
 

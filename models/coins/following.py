@@ -20,7 +20,7 @@ from models.storage.reader import BLOCK_CACHE, CoinsReader
 
 __all__ = ["FollowingView"]
 
-MAX_OVERLAY = 200_000  # entries; a block changes about 15,000 coins
+MAX_OVERLAY = 100_000  # entries of some 260 bytes, in every process that reads; a block changes about 15,000 coins
 SMALLEST_SHARE = 4  # keys for one thread: fewer are not worth handing over
 FEW_KEYS = 64  # up to here somebody waits for a handful of coins, and each may be a disk's seek away
 WARM_SHARE = 64  # keys for one thread of a large request, which keeps many reads under way anyway

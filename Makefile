@@ -4,8 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 export RAY_USAGE_STATS_ENABLED := 0
 export RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER := 0
+# A node is many processes: each would compile what it imports where this is set.
+export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup demo test test-processes test-models lint soak bench fuzz lock clean
+.PHONY: setup demo test test-cluster test-actors test-models lint soak bench fuzz lock clean
 
 setup: $(VENV)/.ready
 
@@ -18,15 +20,17 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 demo: setup
 	$(BIN)/txcollection demo
 
-# Two runs side by side: what drives real processes waits most of the time, and what does not is all computing.
+# Three runs side by side: two drive real processes, whose beginnings and ends leave cores idle, and the third, which
+# drives none, is all computing. Nothing is shared between them: every port is a free one, every directory its own.
 # On a machine that is busy with something else a test may run out of its patience. What failed is therefore run once
-# more, by itself, and must pass then.
+# more, and must pass then.
 test: setup
-	$(MAKE) --no-print-directory -j2 test-processes test-models
+	$(MAKE) --no-print-directory -j3 test-cluster test-actors test-models
 
-test-processes: TESTS := --ignore=tests/models --ignore=tests/fuzz -o cache_dir=.pytest_cache/processes
+test-cluster: TESTS := tests/cluster -o cache_dir=.pytest_cache/cluster
+test-actors: TESTS := --ignore=tests/cluster --ignore=tests/models --ignore=tests/fuzz -o cache_dir=.pytest_cache/actors
 test-models: TESTS := tests/models tests/fuzz -o cache_dir=.pytest_cache/models
-test-processes test-models: setup
+test-cluster test-actors test-models: setup
 	$(BIN)/python -m pytest $(TESTS) || { echo "once more what failed:"; \
 		$(BIN)/python -m pytest $(TESTS) --last-failed --last-failed-no-failures none; }
 

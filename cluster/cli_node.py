@@ -327,7 +327,8 @@ def _end_joined(settings: Settings) -> None:
 
     node = running_node(settings)
     if node is None:
-        NodeFile.remove(settings.store)  # there may be one left by a node that was killed
+        NodeFile.end_killed(settings.store)  # there may be one
+        NodeFile.remove(settings.store)
         raise StoreError(f"no node runs on {settings.store}")
     with ended_undisturbed(node):
         node.stop_node()

@@ -91,6 +91,7 @@ class Cluster:
             DumpDirectory(
                 settings.dump_dir, settings.dump_files
             )  # one that cannot be used is known before anything runs
+        NodeFile.end_killed(store)
         owns_ray = ensure_ray(settings.address, settings.object_store_memory)
         namespace = namespace_of(store)
         try:

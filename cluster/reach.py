@@ -2,6 +2,7 @@
 
 import os
 import socket
+from pathlib import Path
 
 __all__ = ["listens", "process_is_gone"]
 
@@ -19,11 +20,16 @@ def listens(address: str) -> bool:
 
 
 def process_is_gone(pid: int) -> bool:
-    """Whether no process has this id any more."""
+    """Whether no process has this id any more, or one that has ended and that its parent has not asked after yet."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return True
     except PermissionError:
         pass
-    return False
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:  # it went in between, or there is no /proc
+        return Path("/proc/self").exists()
+    except OSError:
+        return False

@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import ray
 
 from cluster.jsonfile import read_fields
+from cluster.leftovers import end_leftovers
 from cluster.reach import listens, process_is_gone
 from models.errors import StoreError
 from models.storage.durable import disk_errors
@@ -58,11 +60,23 @@ class NodeFile:
             raise NoNode(f"{path} cannot be read ({error}): start the node again") from None
 
     @property
+    def killed(self) -> bool:
+        """Whether this was left by a process that is gone and had an embedded Ray, which ends with it: the id of the
+        process closes the session's name."""
+        return self.session.endswith(f"_{self.pid}") and process_is_gone(self.pid)
+
+    @property
     def ended(self) -> bool:
-        """Whether this was left by a node that was killed: its embedded Ray ends with its process, whose id closes the
-        session's name; and nothing serves where nothing listens."""
-        embedded = self.session.endswith(f"_{self.pid}")
-        return embedded and process_is_gone(self.pid) or not listens(self.address)
+        """Whether this was left by a node that was killed; nothing serves where nothing listens."""
+        return self.killed or not listens(self.address)
+
+    @classmethod
+    def end_killed(cls, store: Path) -> None:
+        """Ends what is left of a node that was killed, if there was one: Ray's agents would stay for a minute."""
+        with suppress(NoNode):
+            node = cls.read(store)
+            if node.killed:
+                end_leftovers(node.session)
 
     @staticmethod
     def remove(store: Path) -> None:

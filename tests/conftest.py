@@ -1,5 +1,6 @@
 """Shared fixtures: where recorded vectors lie, and real Core data directories unpacked once per session."""
 
+import signal
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -7,6 +8,9 @@ from pathlib import Path
 import pytest
 
 import cluster  # noqa: F401  # it sets Ray's environment, which must come before any import of Ray
+
+# A shell has its background jobs ignore Ctrl-C, and what they start does so too: commands are to be interrupted here.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 pytest_plugins = ["tests.nodes", "tests.actors.small_chain"]
 

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from cluster.cli_app import run
+from cluster.leftovers import leftovers
+from cluster.runtime import NodeFile
 
 pytestmark = [
     pytest.mark.cluster,
@@ -100,15 +102,18 @@ def test_up_status_propose_down(commands: Commands, store: str, tmp_path: Path) 
     assert commands.run("status", "--store", store, "--json")[1].count('"running": false') == 1
 
 
-def test_node_that_was_killed_is_not_waited_for(commands: Commands, store: str) -> None:
+def test_node_that_was_killed_is_not_waited_for_and_down_ends_what_it_left(commands: Commands, store: str) -> None:
     code, out, err = commands.run("up", "--detach", "--address", "local", "--store", store, "--json")
     assert code == 0, err
+    session = NodeFile.read(Path(store)).session
+    assert {"raylet", "gcs_server"} < set(leftovers(session).values())
     os.kill(json.loads(out)["pid"], signal.SIGKILL)
     code, out, _ = commands.run("status", "--store", store, "--json")
     assert (code, json.loads(out)["running"]) == (0, False)
     code, _, err = commands.run("down", "--store", store)
     assert (code, "no node runs on" in err) == (2, True)
-    wait_for(lambda: commands.living() == [])
+    assert leftovers(session) == {}  # Ray's agents would stay for a minute
+    assert commands.living() == []
 
 
 @pytest.mark.parametrize("whole_group", [True, False], ids=["terminal", "process"])

@@ -87,15 +87,11 @@ def test_the_head_dies_and_then_the_command_itself(small_chain: SmallChain) -> N
         second = Up(store)
         try:
             assert second.ready()["tip"] == small_chain.tip.id
+            assert not [process for process in left if process.is_running() and process.status() != "zombie"]
             second.process.terminate()
             assert second.process.wait() == 0
         finally:
             second.end()
-        for process in left:  # agents of Ray's that a SIGKILL leaves behind for a minute
-            try:
-                process.kill()
-            except psutil.Error:
-                continue
     finally:
         first.end()
     Store.open(store).close()

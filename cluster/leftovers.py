@@ -11,6 +11,7 @@ from pathlib import Path
 __all__ = ["end_leftovers", "leftovers"]
 
 VITAL = ("gcs_server", "raylet")  # a Ray that has one of these lives
+RAYS_OWN = "ray::"  # how the names of its workers and agents begin; a client that had joined it is somebody else's
 PATIENCE = 5.0  # seconds
 GLANCE = 0.02  # seconds
 WRITING = 0o200  # of a link in /proc/PID/fd: the file is open for writing
@@ -41,10 +42,15 @@ def leftovers(session: str) -> dict[int, str]:
 
 def end_leftovers(session: str) -> None:
     """Ends what is left of a Ray whose process is gone, and returns when that is gone too. One that lives after all
-    (in a container, where ids of processes are others) is left alone."""
+    (in a container, where ids of processes are others) is left alone, and so are clients that had joined it."""
     limit = time.monotonic() + PATIENCE
-    while (found := leftovers(session)) and time.monotonic() < limit:
-        for pid in found if not set(VITAL) & set(found.values()) else ():
+    while time.monotonic() < limit:
+        found = leftovers(session)
+        lives = any(program in VITAL for program in found.values())
+        own = [pid for pid, program in found.items() if program.startswith(RAYS_OWN)]
+        if not own and not lives:
+            return
+        for pid in () if lives else own:
             with suppress(OSError):
                 handle = os.pidfd_open(pid)
                 try:

@@ -38,7 +38,7 @@ def holds() -> Iterator[Holder]:
     """Starts processes that hold a file open."""
     made = []
 
-    def start(path: Path, mode: str = "a", name: str = "agent") -> "subprocess.Popen[bytes]":
+    def start(path: Path, mode: str = "a", name: str = "ray::Agent") -> "subprocess.Popen[bytes]":
         command = [sys.executable, "-c", HOLDS, str(path), mode, name]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         made.append(process)
@@ -53,12 +53,13 @@ def holds() -> Iterator[Holder]:
 
 def test_who_writes_its_logs_is_ended_and_nobody_else(logs: Path, holds: Holder) -> None:
     agent, another = holds(logs / "agent.out"), holds(logs / "raylet.out")
+    client = holds(logs / "python-core-driver.log", "a", "python")  # a notebook, say, that had joined
     reader = holds(logs / "raylet.out", "r")
-    others = reader, holds(logs.parent / "mine", "w"), holds(logs.parents[1] / "mine", "w")
-    assert leftovers(SESSION) == {agent.pid: "agent", another.pid: "agent"}
+    others = client, reader, holds(logs.parent / "mine", "w"), holds(logs.parents[1] / "mine", "w")
+    assert leftovers(SESSION) == {agent.pid: "ray::Agent", another.pid: "ray::Agent", client.pid: "python"}
     end_leftovers(SESSION)
     assert agent.wait() == another.wait() == -9
-    assert [process.poll() for process in others] == [None] * 3
+    assert [process.poll() for process in others] == [None] * 4
 
 
 @pytest.mark.parametrize("vital", ["gcs_server", "raylet"])

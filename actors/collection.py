@@ -19,6 +19,7 @@ import ray
 
 from actors.answers import answers
 from actors.clients import Clients
+from actors.garbage import collect_seldom
 from actors.judge import TIP_RETRIES, Judge
 from actors.peer import Peer
 from actors.prefetch import Prefetch, PrefetchPeers
@@ -93,6 +94,7 @@ class CollectionActor:
         self._prefetched: Counter[str] = Counter()  # by collections that are closed
         self._counts = {"opened": 0, "closed": 0, "verdicts": 0, "errors": 0}
         sys.setswitchinterval(THREAD_SWITCH)
+        collect_seldom()
         self._id: str = ray.get_runtime_context().get_actor_id() or "0"  # every story begins with it
 
     async def wire(self, directory: dict[str, Any]) -> None:

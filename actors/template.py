@@ -16,6 +16,7 @@ import ray
 from ray.exceptions import RayError
 
 from actors.answers import answers
+from actors.garbage import collect_seldom
 from actors.judge import Judge, with_timings
 from actors.peer import Peer
 from actors.pool import id_of
@@ -53,6 +54,7 @@ class TemplateActor:
     RAY_OPTIONS: ClassVar[dict[str, Any]] = {"num_cpus": 0, "max_restarts": 0, "max_concurrency": 1000}
 
     def __init__(self, store: str, settings: dict[str, Any]):
+        collect_seldom()
         self._judge = Judge(store, settings)
         self._mempool = Peer("mempool", self._judge.report)
         self._collections: list[Any] = []

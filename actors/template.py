@@ -9,12 +9,14 @@ megabytes never stands in a declaration's way.
 import asyncio
 import time
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 import ray
 from ray.exceptions import RayError
 
+from actors.ahead import Ahead
 from actors.answers import answers
 from actors.garbage import collect_seldom
 from actors.judge import Judge, with_timings
@@ -22,6 +24,7 @@ from actors.peer import Peer
 from actors.pool import id_of
 from actors.submission import Submission
 from models.assembly import RESERVED_SIGOPS, RESERVED_WEIGHT
+from models.consensus.block_checks import check_proof
 from models.consensus.check import Steps, check_block_draft
 from models.consensus.coinbase import dummy_coinbase
 from models.consensus.context import BlockContext, TipVersion
@@ -34,10 +37,10 @@ from models.consensus.whole_block import VerifiedScripts, check_whole_block
 from models.drafts import DraftSlot, Op, unpack_ops
 from models.errors import Busy, StaleView, TxCollectionError
 from models.messages import FlatCoin, FlatTip, pack_verdict, unwrap
-from models.wire.block import Block, decode_block
+from models.wire.block import Block, BlockHeader, decode_block
 from models.wire.hashes import from_display
 from models.wire.merkle import MerkleTree, witness_merkle_root
-from models.wire.transaction import decode_transaction
+from models.wire.transaction import Transaction, decode_transaction
 
 __all__ = ["RESEND", "TemplateActor"]
 
@@ -176,30 +179,49 @@ class TemplateActor:
         Raises DecodeError for bytes that are no block.
         """
         judge = self._judge
-        block = await asyncio.to_thread(decode_block, raw)
-        if proposal:
-            known = await judge.chainstate.call("proposal_preface", block.header.hash)
-            if known:
-                return pack_verdict(Verdict(Kind.INVALID, known))
         params = await judge.chain_params()
-        verified = await self._verified_scripts(block)
+        header = BlockHeader.parse(raw)
+        asked: list[asyncio.Task[VerifiedScripts | None]] = []
 
-        def steps(context: BlockContext) -> Steps:
-            return check_whole_block(
-                block, context, params, judge.now(now), check_pow, check_merkle_root, judge.inline(mode), verified
-            )
+        async def known(transactions: Sequence[Transaction]) -> np.ndarray:
+            asked.append(asyncio.create_task(self._verified_scripts(transactions)))
+            verified = await asked[-1]
+            return np.zeros(len(transactions), bool) if verified is None else verified.passed
 
-        verdict = await judge.check_on_tip(steps, block.header.prev_hash, client, aside=len(raw) > LONG_BLOCK)
-        return pack_verdict(verdict)
+        ahead = None
+        if len(raw) > LONG_BLOCK and not (check_pow and check_proof(header, params)):
+            ahead = await judge.begin_ahead(header.prev_hash, mode, known)
+        try:
+            block = await _decode(raw, ahead)
+            if proposal:
+                refusal = await judge.chainstate.call("proposal_preface", block.header.hash)
+                if refusal:
+                    return pack_verdict(Verdict(Kind.INVALID, refusal))
+            if ahead is None:
+                verified = await self._verified_scripts(block.transactions[1:])
+            else:
+                verified = VerifiedScripts.joined([await task for task in asked])
 
-    async def _verified_scripts(self, block: Block) -> VerifiedScripts | None:
-        """What the mempool knows of the block's scripts, as Core's script cache does; None if it cannot be asked."""
-        wtxids = [tx.wtxid for tx in block.transactions[1:]]
-        if not wtxids:
+            def steps(context: BlockContext) -> Steps:
+                return check_whole_block(
+                    block, context, params, judge.now(now), check_pow, check_merkle_root, judge.inline(mode), verified
+                )
+
+            aside = len(raw) > LONG_BLOCK
+            verdict = await judge.check_on_tip(steps, block.header.prev_hash, client, aside, ahead)
+            return pack_verdict(verdict)
+        finally:
+            if ahead is not None:
+                ahead.cancel()
+
+    async def _verified_scripts(self, transactions: Sequence[Transaction]) -> VerifiedScripts | None:
+        """What the mempool knows of their scripts, as Core's script cache does; None if it cannot be asked."""
+        if not transactions:
             return None
         try:
             flags = (await self._judge.context_of(self._judge.tips.read())).script_flags
-            return VerifiedScripts(await self._mempool.call("verified", b"".join(wtxids), flags), flags)
+            wtxids = b"".join([tx.wtxid for tx in transactions])
+            return VerifiedScripts(await self._mempool.call("verified", wtxids, flags), flags)
         except (TxCollectionError, RayError):
             return None
 
@@ -349,3 +371,19 @@ class TemplateActor:
     async def ping(self) -> str:
         """Answers as long as the process lives."""
         return "template"
+
+
+async def _decode(raw: bytes, ahead: Ahead | None) -> Block:
+    """Parses a block in a thread; `ahead` is told of its transactions meanwhile."""
+    if ahead is None:
+        return await asyncio.to_thread(decode_block, raw)
+    take = ahead.taker()
+
+    def seen(first: int, transactions: list[Transaction]) -> None:
+        if first == 0:
+            first, transactions = 1, transactions[1:]  # the coinbase spends nothing
+        take(np.arange(first, first + len(transactions)), transactions)
+
+    block = await asyncio.to_thread(decode_block, raw, seen=seen)
+    ahead.end()
+    return block

@@ -107,7 +107,8 @@ class Ahead:
         outpoints = [prevout for tx in transactions for prevout in tx.prevouts]
         coins = _begin(self._read(outpoints))
         self._reads.append((outpoints, coins))
-        self._ready.append(_begin(self._jobs(positions, transactions, coins)))
+        passed = self._known(transactions) if self._known else None
+        self._ready.append(_begin(self._jobs(positions, transactions, coins, passed)))
         self._more.set()
 
     def taker(self) -> Callable[[np.ndarray, Sequence[Transaction]], None]:
@@ -136,9 +137,13 @@ class Ahead:
             task.cancel()
 
     async def _jobs(
-        self, positions: np.ndarray, transactions: Sequence[Transaction], reading: "asyncio.Task[CoinBatch]"
+        self,
+        positions: np.ndarray,
+        transactions: Sequence[Transaction],
+        reading: "asyncio.Task[CoinBatch]",
+        known: Awaitable[np.ndarray] | None,
     ) -> _Jobs:
-        passed = await self._known(transactions) if self._known else np.zeros(len(transactions), bool)
+        passed = np.zeros(len(transactions), bool) if known is None else await known
         batch = await reading
         starts = starts_of(np.array([len(tx.prevouts) for tx in transactions]))
         held = starts_of(batch.rows["state"] == COIN)

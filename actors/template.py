@@ -9,7 +9,7 @@ megabytes never stands in a declaration's way.
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -181,12 +181,11 @@ class TemplateActor:
         judge = self._judge
         params = await judge.chain_params()
         header = BlockHeader.parse(raw)
-        asked: list[asyncio.Task[VerifiedScripts | None]] = []
+        asked: list[asyncio.Task[VerifiedScripts | None]] = []  # of groups of transactions, in their order
 
-        async def known(transactions: Sequence[Transaction]) -> np.ndarray:
+        def known(transactions: Sequence[Transaction]) -> Awaitable[np.ndarray]:
             asked.append(asyncio.create_task(self._verified_scripts(transactions)))
-            verified = await asked[-1]
-            return np.zeros(len(transactions), bool) if verified is None else verified.passed
+            return _passed(asked[-1], len(transactions))
 
         ahead = None
         if len(raw) > LONG_BLOCK and not (check_pow and check_proof(header, params)):
@@ -371,6 +370,11 @@ class TemplateActor:
     async def ping(self) -> str:
         """Answers as long as the process lives."""
         return "template"
+
+
+async def _passed(asked: asyncio.Task[VerifiedScripts | None], count: int) -> np.ndarray:
+    verified = await asked
+    return np.zeros(count, bool) if verified is None else verified.passed
 
 
 async def _decode(raw: bytes, ahead: Ahead | None) -> Block:

@@ -18,5 +18,4 @@ def pack_jobs(jobs: Sequence[ScriptJob]) -> list[bytes]:
 
 def unpack_jobs(pieces: Sequence[bytes]) -> list[ScriptJob]:
     """The jobs of `pack_jobs`."""
-    jobs: list[ScriptJob] = msgpack.unpackb(b"".join(pieces), use_list=False)
-    return jobs
+    return list(msgpack.unpackb(b"".join(pieces), use_list=False))

@@ -7,7 +7,6 @@ a long check of one of them does not stand in the first one's way.
 """
 
 import asyncio
-import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -21,8 +20,8 @@ import ray
 from actors.ahead import Ahead
 from actors.answers import answers
 from actors.clients import Clients
-from actors.garbage import collect_seldom
 from actors.judge import TIP_RETRIES, Judge
+from actors.parsing import get_ready_to_parse
 from actors.peer import Peer
 from actors.prefetch import Prefetch, PrefetchPeers
 from actors.share import FairShare
@@ -49,7 +48,6 @@ DECLARED_ID = 400  # bytes of a declared transaction here and in the template ac
 COPIES = 3  # of a known transaction: one here, one in the template actor, and what parsing leaves to the allocator
 LONG_SUPPLY = 100_000  # bytes; more are parsed in a thread, one client's at a time, so that others' calls go on
 READY_AFTER = 0.001  # seconds; facts come in groups, and an answer to the client goes first
-THREAD_SWITCH = 0.0005  # seconds for which a parse may keep the event loop waiting
 
 
 @dataclass
@@ -95,8 +93,7 @@ class CollectionActor:
         self._sweeping: asyncio.Task[None] | None = None
         self._prefetched: Counter[str] = Counter()  # by collections that are closed
         self._counts = {"opened": 0, "closed": 0, "verdicts": 0, "errors": 0}
-        sys.setswitchinterval(THREAD_SWITCH)
-        collect_seldom()
+        get_ready_to_parse()
         self._id: str = ray.get_runtime_context().get_actor_id() or "0"  # every story begins with it
 
     async def wire(self, directory: dict[str, Any]) -> None:

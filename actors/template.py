@@ -18,8 +18,8 @@ from ray.exceptions import RayError
 
 from actors.ahead import Ahead
 from actors.answers import answers
-from actors.garbage import collect_seldom
 from actors.judge import Judge, with_timings
+from actors.parsing import get_ready_to_parse
 from actors.peer import Peer
 from actors.pool import id_of
 from actors.submission import Submission
@@ -57,7 +57,7 @@ class TemplateActor:
     RAY_OPTIONS: ClassVar[dict[str, Any]] = {"num_cpus": 0, "max_restarts": 0, "max_concurrency": 1000}
 
     def __init__(self, store: str, settings: dict[str, Any]):
-        collect_seldom()
+        get_ready_to_parse()
         self._judge = Judge(store, settings)
         self._mempool = Peer("mempool", self._judge.report)
         self._collections: list[Any] = []

@@ -31,13 +31,14 @@ _Jobs = tuple[np.ndarray, list[ScriptJob]]  # positions in the block, and their 
 
 
 class ScriptStream:
-    """Scripts of one check on their way to all workers, in chunks as they come."""
+    """Scripts of one check on their way to all workers but the first `reserve`, in chunks as they come."""
 
-    def __init__(self, pool: WorkerPool, flags: int, deadline: float):
+    def __init__(self, pool: WorkerPool, flags: int, deadline: float, reserve: int = 0):
         self._pool = pool
         self._flags = flags
         self._deadline = deadline
-        self._limit = asyncio.Semaphore(CHUNKS_EACH * max(len(pool), 1))
+        self._reserve = reserve
+        self._limit = asyncio.Semaphore(CHUNKS_EACH * max(len(pool) - reserve, 1))
         self._tasks: list[asyncio.Task[list[int]]] = []
         self._chunk: list[ScriptJob] = []
         self._inputs = 0
@@ -48,9 +49,12 @@ class ScriptStream:
             self._chunk.append(job)
             self._inputs += len(job[1])
             if self._inputs >= CHUNK:
-                await self._flush()
+                await self.flush()
 
-    async def _flush(self) -> None:
+    async def flush(self) -> None:
+        """Sends what does not fill a chunk."""
+        if not self._chunk:
+            return
         await self._limit.acquire()
         self._tasks.append(asyncio.create_task(self._run(self._chunk)))
         self._chunk, self._inputs = [], 0
@@ -58,14 +62,14 @@ class ScriptStream:
 
     async def _run(self, chunk: list[ScriptJob]) -> list[int]:
         try:
-            return await self._pool.run("verify", self._flags, *pack_jobs(chunk), deadline=self._deadline)
+            packed = pack_jobs(chunk)
+            return await self._pool.run("verify", self._flags, *packed, deadline=self._deadline, reserve=self._reserve)
         finally:
             self._limit.release()
 
     async def firsts(self) -> list[int]:
         """First failing input of each job so far, or -1. Raises Busy past the deadline."""
-        if self._chunk:
-            await self._flush()
+        await self.flush()
         return [first for answer in await asyncio.gather(*self._tasks) for first in answer]
 
     def cancel(self) -> None:
@@ -163,6 +167,7 @@ class Ahead:
                 if self._ended and at == len(self._ready):
                     return await self._stream.firsts()
                 if at == len(self._ready):
+                    await self._stream.flush()
                     await self._more.wait()
         except BaseException:
             self._stream.cancel()

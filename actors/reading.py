@@ -108,15 +108,15 @@ class Reading:
         read side by side. `known`: see `Ahead`."""
         if self.settings["validation_fetch"] == "serial" or self.fetch.stopped:
             return None
-        return self._ahead(context.tip, context.script_flags, known)
+        return self._ahead(context.tip, context.script_flags, known, reserve=1)  # the parse needs a core as well
 
-    def _ahead(self, tip: Tip, flags: int, known: Known | None = None) -> Ahead:
+    def _ahead(self, tip: Tip, flags: int, known: Known | None = None, reserve: int = 0) -> Ahead:
         async def read(outpoints: list[bytes]) -> CoinBatch:
             self.reads += 1
             self.read_keys += len(outpoints)
             return await self._ask(b"".join(outpoints), tip)
 
-        return Ahead(tip, flags, self._stream(flags), read, known)
+        return Ahead(tip, flags, self._stream(flags, reserve), read, known)
 
     async def _ask(self, blob: bytes, tip: Tip) -> CoinBatch:
         flat = await self.fetch.call("read", pack_tip(tip), *in_pieces(blob), deadline=self.settings["read_deadline_s"])
@@ -150,8 +150,8 @@ class Reading:
             stream.cancel()
             raise
 
-    def _stream(self, flags: int) -> ScriptStream:
-        return ScriptStream(self.script, flags, self.settings["script_deadline_s"])
+    def _stream(self, flags: int, reserve: int = 0) -> ScriptStream:
+        return ScriptStream(self.script, flags, self.settings["script_deadline_s"], reserve)
 
     async def drive(
         self, steps: Steps, tip: Tip, client: str = "", aside: bool = False, ahead: Ahead | None = None

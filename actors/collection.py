@@ -7,19 +7,21 @@ a long check of one of them does not stand in the first one's way.
 """
 
 import asyncio
-import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 import ray
 
+from actors.ahead import Ahead
 from actors.answers import answers
 from actors.clients import Clients
 from actors.judge import TIP_RETRIES, Judge
+from actors.parsing import get_ready_to_parse
 from actors.peer import Peer
 from actors.prefetch import Prefetch, PrefetchPeers
 from actors.share import FairShare
@@ -46,7 +48,6 @@ DECLARED_ID = 400  # bytes of a declared transaction here and in the template ac
 COPIES = 3  # of a known transaction: one here, one in the template actor, and what parsing leaves to the allocator
 LONG_SUPPLY = 100_000  # bytes; more are parsed in a thread, one client's at a time, so that others' calls go on
 READY_AFTER = 0.001  # seconds; facts come in groups, and an answer to the client goes first
-THREAD_SWITCH = 0.0005  # seconds for which a parse may keep the event loop waiting
 
 
 @dataclass
@@ -92,7 +93,7 @@ class CollectionActor:
         self._sweeping: asyncio.Task[None] | None = None
         self._prefetched: Counter[str] = Counter()  # by collections that are closed
         self._counts = {"opened": 0, "closed": 0, "verdicts": 0, "errors": 0}
-        sys.setswitchinterval(THREAD_SWITCH)
+        get_ready_to_parse()
         self._id: str = ray.get_runtime_context().get_actor_id() or "0"  # every story begins with it
 
     async def wire(self, directory: dict[str, Any]) -> None:
@@ -285,8 +286,8 @@ class CollectionActor:
                     entry.prefetch.wake()
             return entry.collection.unknown_tx_pos()
 
-    async def _supply(self, entry: _Entry, raws: Sequence[bytes | None]) -> list[Op]:
-        """Takes supplied transactions in; what the template actor must be told of them."""
+    async def _supply(self, entry: _Entry, raws: Sequence[bytes | None], ahead: Ahead | None = None) -> list[Op]:
+        """Takes supplied transactions in; what the template actor must be told of them. `ahead` is told of each."""
         size = sum(len(raw) for raw in raws if raw)
         self._clients.supply(entry.client, size)
         kept = 0
@@ -295,7 +296,10 @@ class CollectionActor:
                 records = entry.collection.check_supply(raws)
             else:
                 async with self._parsing.turn(entry.client):
-                    records = await asyncio.to_thread(entry.collection.check_supply, raws)
+                    seen = None if ahead is None else ahead.taker()
+                    records = await asyncio.to_thread(entry.collection.check_supply, raws, seen)
+                if ahead is not None:
+                    ahead.end()
                 if self._entries.get(entry.key) is not entry:
                     raise CollectionLost("this collection was closed while transactions were supplied to it")
             room = COPIES * sum(record.nbytes for record in records)
@@ -339,16 +343,21 @@ class CollectionActor:
         with self._clients.calling(entry.client):
             if coinbase is not None:
                 decode_transaction(coinbase)  # a client's mistake is answered before anything changes
-            ops = await self._supply(entry, missing) if missing else []
-            if not entry.collection.complete:
-                if ops:
-                    self._tell(entry, ops)
-                if ops and entry.prefetch is not None:
-                    entry.prefetch.wake()
-                return pack_verdict(Verdict.missing_txs())
-            if entry.prefetch is not None:
-                entry.prefetch.pause()
-            flat = await self._check(entry, "check", ops, prevhash, coinbase, now, mode, with_path)
+            ahead = await self._begin_ahead(entry, prevhash, missing or [], mode)
+            try:
+                ops = await self._supply(entry, missing, ahead) if missing else []
+                if not entry.collection.complete:
+                    if ops:
+                        self._tell(entry, ops)
+                    if ops and entry.prefetch is not None:
+                        entry.prefetch.wake()
+                    return pack_verdict(Verdict.missing_txs())
+                if entry.prefetch is not None:
+                    entry.prefetch.pause()
+                flat = await self._check(entry, "check", ops, prevhash, coinbase, now, mode, with_path, ahead=ahead)
+            finally:
+                if ahead is not None:
+                    ahead.cancel()
             self._touch()
             self._soon_ready(entry)
             entry.verdicts += 1
@@ -385,14 +394,26 @@ class CollectionActor:
             self._counts["verdicts"] += 1
             return flat
 
-    async def _check(self, entry: _Entry, method: str, ops: list[Op], *args: Any) -> Any:
+    async def _begin_ahead(
+        self, entry: _Entry, prevhash: bytes, missing: Sequence[bytes | None], mode: str | None
+    ) -> Ahead | None:
+        """For a long supply after which a verdict will be given here."""
+        if entry.draft is None or sum(len(raw) for raw in missing if raw) < LONG_SUPPLY:
+            return None
+        if len(missing) < len(entry.collection.unknown_tx_pos()):
+            return None
+        return await self._judge.begin_ahead(prevhash, mode)
+
+    async def _check(self, entry: _Entry, method: str, ops: list[Op], *args: Any, ahead: Ahead | None = None) -> Any:
         """Judges here, if the declaration's draft is here, `ops` being the last of it. Else asks the template actor,
         with `ops` as the last message; one that does not know the story, or died, is told all of it once more."""
         if entry.draft is not None:
             if ops:
                 entry.draft.take(entry.seq, ops)
                 entry.seq += 1
-            judge = self._judge.check if method == "check" else self._judge.check_declared
+            judge: Any = self._judge.check_declared
+            if method == "check":
+                judge = partial(self._judge.check, ahead=ahead)
             verdict = await judge(entry.draft, entry.client, *args)
             return None if verdict is None else pack_verdict(verdict)
         for _ in range(3):

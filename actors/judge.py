@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from ray.exceptions import RayError
 
+from actors.ahead import Ahead, Known
 from actors.peer import Peer
 from actors.pool import WorkerPool, id_of
 from actors.reading import Reading
@@ -129,6 +130,17 @@ class Judge:
         """Whether scripts are run transaction by transaction (SPEC 2.1)."""
         return (mode or self.settings["script_mode"]) == "inline"
 
+    async def begin_ahead(self, prevhash: bytes, mode: str | None, known: Known | None = None) -> Ahead | None:
+        """For a block whose parse takes long: begins with its coins and scripts meanwhile. None where it does not build
+        on the tip, which is found out before any of them is looked at, and where scripts run one after another."""
+        tip = self.tips.read()
+        if prevhash != tip.hash or self.inline(mode):
+            return None
+        try:
+            return self.reading.begin_block(await self.context_of(tip), known)
+        except (TxCollectionError, RayError):
+            return None  # the check says what is wrong
+
     # Declarations -----------------------------------------------------------------------------------------------
 
     async def check(
@@ -140,16 +152,18 @@ class Judge:
         now: int | None,
         mode: str | None,
         with_path: bool,
+        ahead: Ahead | None = None,
     ) -> Verdict:
         """Verdict on a complete declaration (SPEC 1.5, from step 3). Clients have turns by what their checks cost.
 
         A valid one's template is (header, coinbase, coinbase path, earliest time, latest time, fees). Without
         `with_path` the path is None where it would have to be worked out (Core: a template does when it is asked).
 
-        Raises Busy past the deadline.
+        `ahead` is what `begin_ahead` has begun for it. Raises Busy past the deadline.
         """
         begun = time.perf_counter()
-        verdict = await self._counted(self._check_slot(slot, client, prevhash, coinbase, self.now(now), mode))
+        check = self._check_slot(slot, client, prevhash, coinbase, self.now(now), mode, ahead)
+        verdict = await self._counted(check)
         if verdict.template is not None and (with_path or slot.tree is not None):
             header, first, _, *rest = verdict.template
             verdict = replace(verdict, template=(header, first, slot.coinbase_path(), *rest))
@@ -210,7 +224,14 @@ class Judge:
         return verdict
 
     async def _check_slot(
-        self, slot: DraftSlot, client: str, prevhash: bytes, coinbase: bytes | None, now: int, mode: str | None
+        self,
+        slot: DraftSlot,
+        client: str,
+        prevhash: bytes,
+        coinbase: bytes | None,
+        now: int,
+        mode: str | None,
+        ahead: Ahead | None,
     ) -> Verdict:
         for _ in range(TIP_RETRIES):
             tip = self.tips.read()
@@ -218,8 +239,9 @@ class Judge:
                 return await self._not_best(prevhash, tip)
             try:
                 context = await self.context_of(tip)
-                verdict = await self._judge(slot, client, context, coinbase, now, mode)
+                verdict = await self._judge(slot, client, context, coinbase, now, mode, ahead)
             except StaleView:
+                ahead = None
                 await asyncio.sleep(0.001)
                 continue
             if self.tips.read().version == tip.version:
@@ -229,12 +251,19 @@ class Judge:
         return await self._not_best(prevhash, self.tips.read())
 
     async def _judge(
-        self, slot: DraftSlot, client: str, context: BlockContext, coinbase: bytes | None, now: int, mode: str | None
+        self,
+        slot: DraftSlot,
+        client: str,
+        context: BlockContext,
+        coinbase: bytes | None,
+        now: int,
+        mode: str | None,
+        ahead: Ahead | None,
     ) -> Verdict:
         begun = time.perf_counter()
         header = self.template_header(context, now)
         raw = dummy_coinbase(context, slot.witness_root) if coinbase is None else coinbase
-        ahead = self.reading.begin(slot.draft, context)
+        ahead = ahead or self.reading.begin(slot.draft, context)
         steps = check_block_draft(
             slot.draft, header, decode_transaction(raw), context, now, slot.witness_root, self.inline(mode)
         )
@@ -288,22 +317,33 @@ class Judge:
     # Whole blocks -----------------------------------------------------------------------------------------------
 
     async def check_on_tip(
-        self, steps: Callable[[BlockContext], Steps], prevhash: bytes, client: str, aside: bool = False
+        self,
+        steps: Callable[[BlockContext], Steps],
+        prevhash: bytes,
+        client: str,
+        aside: bool = False,
+        ahead: Ahead | None = None,
     ) -> Verdict:
         """Drives the check of a whole block on the tip as it is now; again if the tip moves meanwhile. Raises Busy past
         the deadline."""
-        return await self._counted(self._check_on_tip(steps, prevhash, client, aside))
+        return await self._counted(self._check_on_tip(steps, prevhash, client, aside, ahead))
 
     async def _check_on_tip(
-        self, steps: Callable[[BlockContext], Steps], prevhash: bytes, client: str, aside: bool
+        self,
+        steps: Callable[[BlockContext], Steps],
+        prevhash: bytes,
+        client: str,
+        aside: bool,
+        ahead: Ahead | None,
     ) -> Verdict:
         for _ in range(TIP_RETRIES):
             begun = time.perf_counter()
             tip = self.tips.read()
             try:
                 context = await self.context_of(tip)
-                judgement = await self.reading.drive(steps(context), tip, client, aside)
+                judgement = await self.reading.drive(steps(context), tip, client, aside, ahead)
             except StaleView:
+                ahead = None
                 await asyncio.sleep(0.001)
                 continue
             if self.tips.read().version == tip.version:

@@ -19,6 +19,7 @@ from models.errors import ClientError, TxCollectionError
 from models.mempool import Mempool, MempoolEntry, NewOutputs, ScriptCache
 from models.mempool_facts import FactsBatch, chunked
 from models.messages import FlatTip, unpack_batch
+from models.script.jobs import pack_jobs
 from models.storage.mempooldat import read_mempool
 from models.wire.block import decode_block
 from models.wire.hashes import to_display
@@ -256,8 +257,8 @@ class MempoolActor:
         for chunk in chunked(jobs, size):
             firsts = await self._verify.run(
                 "speculate",
-                [job for _, job in chunk],
                 flags,
+                *pack_jobs([job for _, job in chunk]),
                 deadline=self._settings["script_deadline_s"],
                 reserve=1,
             )

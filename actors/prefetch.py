@@ -14,12 +14,13 @@ import numpy as np
 import ray
 
 from actors.pool import WorkerPool, let_go
-from models.collection import PrefetchBatch, ScriptJob, TxCollection
+from models.collection import PrefetchBatch, TxCollection
 from models.consensus.context import BlockContext, Tip, TipVersion
 from models.consensus.draft import PROBE_ABSENT, PROBE_PRESENT
 from models.drafts import Op
 from models.errors import StaleView, TxCollectionError
 from models.messages import pack_batch, pack_tip, unpack_batch, unwrap
+from models.script.jobs import ScriptJob, pack_jobs
 
 __all__ = ["Prefetch", "PrefetchPeers"]
 
@@ -236,8 +237,8 @@ class Prefetch:
     async def _verify(self, chunk: list[tuple[int, ScriptJob]], flags: int) -> None:
         firsts = await self._peers.script.run(
             "speculate",
-            [job for _, job in chunk],
             flags,
+            *pack_jobs([job for _, job in chunk]),
             deadline=self._peers.settings["script_deadline_s"],
             wait=False,
             reserve=1,

@@ -1,45 +1,31 @@
 """How a check gets what it asks for: coins from the workers at one tip, scripts from the workers of all cores."""
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from actors.pool import WorkerPool, let_go
+from actors.ahead import Ahead, Known, ScriptStream
+from actors.pool import WorkerPool
 from actors.share import FairShare
 from models.coins.coin import Coin
 from models.coins.columns import CoinBatch
 from models.coins.following import FollowingView
-from models.consensus.check import BlockJudgement, CoinsWanted, ScriptJob, ScriptsWanted, Steps
+from models.consensus.check import BlockJudgement, CoinsWanted, ScriptsWanted, Steps
 from models.consensus.context import BlockContext, Tip, TipVersion
 from models.consensus.draft import BlockDraft
 from models.errors import CoinsReadError, StaleView
 from models.messages import FlatCoin, FlatTip, in_pieces, pack_tip, unpack_batch, unpack_tip, unwrap
+from models.script.jobs import ScriptJob
 
-__all__ = ["Ahead", "Reading"]
+__all__ = ["Reading"]
 
-CHUNKS_EACH = 2  # under way for each worker: one runs, one waits at its door
 LOCAL_THREADS = 32
 SHARED_READ = 2048  # outpoints
 OUTPOINT = 36  # bytes
 FEW_SCRIPTS = 64  # transactions
-VALIDATION_CHUNK = 192  # inputs of one script request; about 6 ms of one core
-
-
-@dataclass(frozen=True)
-class Ahead:
-    """Scripts that run while the rest of a block is looked at: of which positions, under which flags."""
-
-    positions: np.ndarray
-    flags: int
-    firsts: "asyncio.Task[list[int]]"  # as `scripts` answers
-
-    def answers(self, wanted: ScriptsWanted) -> bool:
-        """Whether these are the scripts that are wanted."""
-        return self.flags == wanted.flags and np.array_equal(self.positions, wanted.positions)
 
 
 class Reading:
@@ -112,9 +98,25 @@ class Reading:
                 return None
         if not draft.coins_seen(positions):
             return None
-        firsts = asyncio.create_task(self.scripts(list(draft.script_jobs(positions)), flags))
-        firsts.add_done_callback(let_go)
-        return Ahead(positions, flags, firsts)
+        ahead = self._ahead(context.tip, flags)
+        ahead.add(positions, list(draft.script_jobs(positions)))
+        ahead.end()
+        return ahead
+
+    def begin_block(self, context: BlockContext, known: Known | None = None) -> Ahead | None:
+        """For a block that is going to be checked in this context, while it is parsed; None where coins are not to be
+        read side by side. `known`: see `Ahead`."""
+        if self.settings["validation_fetch"] == "serial" or self.fetch.stopped:
+            return None
+        return self._ahead(context.tip, context.script_flags, known, reserve=1)  # the parse needs a core as well
+
+    def _ahead(self, tip: Tip, flags: int, known: Known | None = None, reserve: int = 0) -> Ahead:
+        async def read(outpoints: list[bytes]) -> CoinBatch:
+            self.reads += 1
+            self.read_keys += len(outpoints)
+            return await self._ask(b"".join(outpoints), tip)
+
+        return Ahead(tip, flags, self._stream(flags, reserve), read, known)
 
     async def _ask(self, blob: bytes, tip: Tip) -> CoinBatch:
         flat = await self.fetch.call("read", pack_tip(tip), *in_pieces(blob), deadline=self.settings["read_deadline_s"])
@@ -140,35 +142,28 @@ class Reading:
 
     async def scripts(self, jobs: Iterable[ScriptJob], flags: int) -> list[int]:
         """First failing input of each job, or -1; spread over all workers. Raises Busy past the deadline."""
-        deadline = self.settings["script_deadline_s"]
-        limit = asyncio.Semaphore(CHUNKS_EACH * max(len(self.script), 1))
-
-        async def run(chunk: list[ScriptJob]) -> list[int]:
-            try:
-                return await self.script.run("verify", chunk, flags, deadline=deadline)
-            finally:
-                limit.release()
-
-        tasks: list[asyncio.Task[list[int]]] = []
+        stream = self._stream(flags)
         try:
-            for chunk in _chunks(jobs):
-                await limit.acquire()  # the workers run what they have while the next chunk is made
-                tasks.append(asyncio.create_task(run(chunk)))
-                await asyncio.sleep(0)
-            return [first for answer in await asyncio.gather(*tasks) for first in answer]
+            await stream.send(jobs)
+            return await stream.firsts()
         except BaseException:
-            for task in tasks:
-                task.cancel()
+            stream.cancel()
             raise
+
+    def _stream(self, flags: int, reserve: int = 0) -> ScriptStream:
+        return ScriptStream(self.script, flags, self.settings["script_deadline_s"], reserve)
 
     async def drive(
         self, steps: Steps, tip: Tip, client: str = "", aside: bool = False, ahead: Ahead | None = None
     ) -> BlockJudgement:
         """Runs a check to its end (see `models.consensus.check`); `aside`: in a thread, since its steps are long.
 
-        Between steps others have their turn: whoever's checks have cost least goes first. `ahead` is what `begin` has
-        begun for this draft.
+        Between steps others have their turn: whoever's checks have cost least goes first. `ahead` is what was begun for
+        this block; it ends with the check.
         """
+        if ahead is not None and ahead.tip.version != tip.version:
+            ahead.cancel()
+            ahead = None
         answer: Any = None
         try:
             while True:
@@ -177,20 +172,38 @@ class Reading:
                 if isinstance(wanted, BlockJudgement):
                     return wanted
                 if isinstance(wanted, CoinsWanted):
-                    answer = await self.coins(wanted.outpoints, tip)
+                    answer = await self._coins_wanted(wanted.outpoints, tip, ahead)
                 else:
                     assert isinstance(wanted, ScriptsWanted)
-                    if ahead is not None and ahead.answers(wanted):
-                        answer = await ahead.firsts
-                    else:
-                        answer = await self.scripts(wanted.jobs, wanted.flags)
+                    answer = await self._scripts_wanted(wanted, ahead)
         finally:
             if ahead is not None:
-                ahead.firsts.cancel()
+                ahead.cancel()
             try:
                 steps.close()
             except ValueError:
                 pass  # given up while a thread is at it: it ends by itself, and nobody hears of it
+
+    async def _coins_wanted(self, outpoints: list[bytes], tip: Tip, ahead: Ahead | None) -> CoinBatch:
+        if ahead is None:
+            return await self.coins(outpoints, tip)
+        found, at = await ahead.coins(outpoints)
+        missing = np.flatnonzero(at < 0)
+        if len(missing) == len(outpoints):
+            return await self.coins(outpoints, tip)
+        both = CoinBatch.joined([found, await self.coins([outpoints[i] for i in missing.tolist()], tip)])
+        at[missing] = len(found) + np.arange(len(missing))
+        return CoinBatch(both.rows[at], both.arena)
+
+    async def _scripts_wanted(self, wanted: ScriptsWanted, ahead: Ahead | None) -> Sequence[int]:
+        covered = None if ahead is None else await ahead.covers(wanted)
+        if ahead is None or covered is None or not covered.any():
+            return await self.scripts(wanted.jobs, wanted.flags)
+        firsts = np.zeros(len(covered), np.int64)
+        if not covered.all():
+            firsts[~covered] = await self.scripts(wanted.some(~covered), wanted.flags)
+        firsts[covered] = await ahead.firsts(wanted.positions[covered])
+        return firsts.tolist()
 
 
 def _step(steps: Steps, answer: Any) -> CoinsWanted | ScriptsWanted | BlockJudgement:
@@ -199,16 +212,3 @@ def _step(steps: Steps, answer: Any) -> CoinsWanted | ScriptsWanted | BlockJudge
         return next(steps) if answer is None else steps.send(answer)
     except StopIteration as end:
         return end.value
-
-
-def _chunks(jobs: Iterable[ScriptJob]) -> Iterator[list[ScriptJob]]:
-    chunk: list[ScriptJob] = []
-    size = 0
-    for job in jobs:
-        chunk.append(job)
-        size += len(job[1])
-        if size >= VALIDATION_CHUNK:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk

@@ -11,11 +11,10 @@ from typing import Any, ClassVar
 import ray
 
 from actors.answers import answers
+from models.script.jobs import unpack_jobs
 from models.script.verify import verify_batch
 
 __all__ = ["ScriptWorker"]
-
-ScriptJobs = list[tuple[bytes, list[tuple[int, bytes]]]]
 
 
 class ScriptWorker:
@@ -38,22 +37,18 @@ class ScriptWorker:
 
     @ray.method(concurrency_group="validation")
     @answers
-    def verify(self, jobs: ScriptJobs, flags: int, name: str = "") -> list[int]:
-        """First failing input of each (raw transaction, [(satoshis, scriptPubKey), ...]), or -1. A check waits.
+    def verify(self, flags: int, *packed: Any) -> list[int]:
+        """First failing input of each job, or -1. A check waits.
 
-        `name` is how `running` calls it.
+        `packed` is what `pack_jobs` makes of the jobs, and last the name by which `running` calls them.
         """
-        with self._at(name):
-            self._gates["validation"].wait()
-            return self._verify("validation", jobs, flags)
+        return self._verify("validation", flags, *packed)
 
     @ray.method(concurrency_group="speculation")
     @answers
-    def speculate(self, jobs: ScriptJobs, flags: int, name: str = "") -> list[int]:
+    def speculate(self, flags: int, *packed: Any) -> list[int]:
         """The same ahead of time, in small batches."""
-        with self._at(name):
-            self._gates["speculation"].wait()
-            return self._verify("speculation", jobs, flags)
+        return self._verify("speculation", flags, *packed)
 
     @contextmanager
     def _at(self, name: str) -> Iterator[None]:
@@ -69,10 +64,14 @@ class ScriptWorker:
         now = time.monotonic()
         return {name: now - begun for name, begun in list(self._begun.items())}
 
-    def _verify(self, group: str, jobs: ScriptJobs, flags: int) -> list[int]:
-        self._jobs[group] += len(jobs)
-        self._inputs[group] += sum(len(spent) for _, spent in jobs)
-        return verify_batch(jobs, flags, self._threads)
+    def _verify(self, group: str, flags: int, *packed: Any) -> list[int]:
+        *pieces, name = packed
+        with self._at(name):
+            self._gates[group].wait()
+            jobs = unpack_jobs(pieces)
+            self._jobs[group] += len(jobs)
+            self._inputs[group] += sum(len(spent) for _, spent in jobs)
+            return verify_batch(jobs, flags, self._threads)
 
     @ray.method(concurrency_group="control")
     def drill(self, hold: bool | None = None, stall: float | None = None, hold_checks: bool | None = None) -> None:

@@ -9,18 +9,22 @@ megabytes never stands in a declaration's way.
 import asyncio
 import time
 from collections import OrderedDict
+from collections.abc import Awaitable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 import ray
 from ray.exceptions import RayError
 
+from actors.ahead import Ahead
 from actors.answers import answers
 from actors.judge import Judge, with_timings
+from actors.parsing import get_ready_to_parse
 from actors.peer import Peer
 from actors.pool import id_of
 from actors.submission import Submission
 from models.assembly import RESERVED_SIGOPS, RESERVED_WEIGHT
+from models.consensus.block_checks import check_proof
 from models.consensus.check import Steps, check_block_draft
 from models.consensus.coinbase import dummy_coinbase
 from models.consensus.context import BlockContext, TipVersion
@@ -33,10 +37,10 @@ from models.consensus.whole_block import VerifiedScripts, check_whole_block
 from models.drafts import DraftSlot, Op, unpack_ops
 from models.errors import Busy, StaleView, TxCollectionError
 from models.messages import FlatCoin, FlatTip, pack_verdict, unwrap
-from models.wire.block import Block, decode_block
+from models.wire.block import Block, BlockHeader, decode_block
 from models.wire.hashes import from_display
 from models.wire.merkle import MerkleTree, witness_merkle_root
-from models.wire.transaction import decode_transaction
+from models.wire.transaction import Transaction, decode_transaction
 
 __all__ = ["RESEND", "TemplateActor"]
 
@@ -53,6 +57,7 @@ class TemplateActor:
     RAY_OPTIONS: ClassVar[dict[str, Any]] = {"num_cpus": 0, "max_restarts": 0, "max_concurrency": 1000}
 
     def __init__(self, store: str, settings: dict[str, Any]):
+        get_ready_to_parse()
         self._judge = Judge(store, settings)
         self._mempool = Peer("mempool", self._judge.report)
         self._collections: list[Any] = []
@@ -174,30 +179,48 @@ class TemplateActor:
         Raises DecodeError for bytes that are no block.
         """
         judge = self._judge
-        block = await asyncio.to_thread(decode_block, raw)
-        if proposal:
-            known = await judge.chainstate.call("proposal_preface", block.header.hash)
-            if known:
-                return pack_verdict(Verdict(Kind.INVALID, known))
         params = await judge.chain_params()
-        verified = await self._verified_scripts(block)
+        header = BlockHeader.parse(raw)
+        asked: list[asyncio.Task[VerifiedScripts | None]] = []  # of groups of transactions, in their order
 
-        def steps(context: BlockContext) -> Steps:
-            return check_whole_block(
-                block, context, params, judge.now(now), check_pow, check_merkle_root, judge.inline(mode), verified
-            )
+        def known(transactions: Sequence[Transaction]) -> Awaitable[np.ndarray]:
+            asked.append(asyncio.create_task(self._verified_scripts(transactions)))
+            return _passed(asked[-1], len(transactions))
 
-        verdict = await judge.check_on_tip(steps, block.header.prev_hash, client, aside=len(raw) > LONG_BLOCK)
-        return pack_verdict(verdict)
+        ahead = None
+        if len(raw) > LONG_BLOCK and not (check_pow and check_proof(header, params)):
+            ahead = await judge.begin_ahead(header.prev_hash, mode, known)
+        try:
+            block = await _decode(raw, ahead)
+            if proposal:
+                refusal = await judge.chainstate.call("proposal_preface", block.header.hash)
+                if refusal:
+                    return pack_verdict(Verdict(Kind.INVALID, refusal))
+            if ahead is None:
+                verified = await self._verified_scripts(block.transactions[1:])
+            else:
+                verified = VerifiedScripts.joined([await task for task in asked])
 
-    async def _verified_scripts(self, block: Block) -> VerifiedScripts | None:
-        """What the mempool knows of the block's scripts, as Core's script cache does; None if it cannot be asked."""
-        wtxids = [tx.wtxid for tx in block.transactions[1:]]
-        if not wtxids:
+            def steps(context: BlockContext) -> Steps:
+                return check_whole_block(
+                    block, context, params, judge.now(now), check_pow, check_merkle_root, judge.inline(mode), verified
+                )
+
+            aside = len(raw) > LONG_BLOCK
+            verdict = await judge.check_on_tip(steps, block.header.prev_hash, client, aside, ahead)
+            return pack_verdict(verdict)
+        finally:
+            if ahead is not None:
+                ahead.cancel()
+
+    async def _verified_scripts(self, transactions: Sequence[Transaction]) -> VerifiedScripts | None:
+        """What the mempool knows of their scripts, as Core's script cache does; None if it cannot be asked."""
+        if not transactions:
             return None
         try:
             flags = (await self._judge.context_of(self._judge.tips.read())).script_flags
-            return VerifiedScripts(await self._mempool.call("verified", b"".join(wtxids), flags), flags)
+            wtxids = b"".join([tx.wtxid for tx in transactions])
+            return VerifiedScripts(await self._mempool.call("verified", wtxids, flags), flags)
         except (TxCollectionError, RayError):
             return None
 
@@ -347,3 +370,24 @@ class TemplateActor:
     async def ping(self) -> str:
         """Answers as long as the process lives."""
         return "template"
+
+
+async def _passed(asked: asyncio.Task[VerifiedScripts | None], count: int) -> np.ndarray:
+    verified = await asked
+    return np.zeros(count, bool) if verified is None else verified.passed
+
+
+async def _decode(raw: bytes, ahead: Ahead | None) -> Block:
+    """Parses a block in a thread; `ahead` is told of its transactions meanwhile."""
+    if ahead is None:
+        return await asyncio.to_thread(decode_block, raw)
+    take = ahead.taker()
+
+    def seen(first: int, transactions: list[Transaction]) -> None:
+        if first == 0:
+            first, transactions = 1, transactions[1:]  # the coinbase spends nothing
+        take(np.arange(first, first + len(transactions)), transactions)
+
+    block = await asyncio.to_thread(decode_block, raw, seen=seen)
+    ahead.end()
+    return block

@@ -14,6 +14,7 @@ from bench.goals import Goal
 from bench.nodes import BenchNode, running_nodes, working_directory
 from bench.samples import summarise
 from models.coins.codec import coin_key, decode_coin, obfuscate
+from models.script.jobs import ScriptJob
 from models.script.verify import ALL_FLAGS, verify_batch
 from models.storage.reader import CoinsReader
 
@@ -25,7 +26,6 @@ BOUND = 1.5  # times the kernel's time
 SETTINGS: dict[str, dict[str, Any]] = {"first validation": {"mempool_verify": "off", "speculate_scripts": "off"}}
 
 Progress = Callable[[str, int, int], None]
-ScriptJobs = list[tuple[bytes, list[tuple[int, bytes]]]]
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class ScriptRuns:
         return {"ms": self.ms, "inside": self.inside}
 
 
-def script_jobs(fixture: Fixture) -> ScriptJobs:
+def script_jobs(fixture: Fixture) -> list[ScriptJob]:
     """What the kernel needs: each raw transaction with (satoshis, scriptPubKey) of the coins that it spends."""
     reader = CoinsReader.open(fixture.chainstate)
     try:
@@ -82,7 +82,7 @@ def run_scripts(fixture: Fixture, directory: Path, samples: int, progress: Progr
     return runs
 
 
-def _kernel(jobs: ScriptJobs) -> float:
+def _kernel(jobs: list[ScriptJob]) -> float:
     begun = time.perf_counter()
     firsts = verify_batch(jobs, ALL_FLAGS, threads=KERNEL_THREADS)
     took = (time.perf_counter() - begun) * 1000

@@ -5,7 +5,7 @@ Retained observations live here, packed, within one byte budget together with th
 They belong to one tip version and are dropped with it; the declaration itself outlives any number of tips.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,15 +16,16 @@ from models.consensus.layout import FROM_DATABASE, BlockLayout, Rewire, Segment
 from models.consensus.params import MAX_COLLECTION_TXS, MAX_INPUTS_PER_BLOCK
 from models.consensus.table import COINBASE, TxRecord, TxTable, starts_of
 from models.errors import ClientError, DecodeError, InternalError
+from models.script.jobs import ScriptJob
+from models.wire.block import SEEN_TOGETHER
 from models.wire.hashes import from_display, to_display
-from models.wire.transaction import decode_transaction
+from models.wire.transaction import Transaction, decode_transaction
 
 __all__ = ["COLLECTION_BUDGET", "PrefetchBatch", "TxCollection", "check_wtxids", "parse_wtxids"]
 
 COLLECTION_BUDGET = 8 * 1024 * 1024  # bytes, queue and observations together (SPEC 1.8)
 MANY_JOBS = 64  # script jobs of one segment from which on its coins are unpacked together
 QUEUED_INPUT = 36  # bytes that one queued outpoint is charged
-ScriptJob = tuple[bytes, list[tuple[int, bytes]]]  # raw transaction, (satoshis, scriptPubKey) of each input
 PROBE_ENTRY = 1  # bytes that one remembered BIP30 answer takes
 
 
@@ -132,9 +133,12 @@ class TxCollection:
         """Transactions that the mempool had when the collection was made; `positions` (from 0) ascend."""
         return self._add(positions, table)
 
-    def check_supply(self, raws: Sequence[bytes | None]) -> list[TxRecord]:
+    def check_supply(
+        self, raws: Sequence[bytes | None], seen: Callable[[np.ndarray, list[Transaction]], None] | None = None
+    ) -> list[TxRecord]:
         """All checks of `add_missing_txs` (SPEC 1.4), before anything changes; returns the parsed transactions.
 
+        `seen` is told of what is new as soon as it is parsed, positions in the block and transactions.
         Raises ClientError with Core's text. The count comes first, then each transaction in order.
         """
         if len(raws) > len(self.wtxids):
@@ -145,19 +149,28 @@ class TxCollection:
                 transactions.append(decode_transaction(raw) if raw else None)
             except DecodeError as error:
                 raise DecodeError(f"transaction {number} of {len(raws)} does not decode: {error}") from None
+            if seen is not None and (len(transactions) == len(raws) or len(transactions) % SEEN_TOGETHER == 0):
+                self._show(transactions[number // SEEN_TOGETHER * SEEN_TOGETHER :], seen)
         records = []
-        seen: set[bytes] = set()
+        supplied: set[bytes] = set()
         for tx in transactions:
             if tx is None:
                 raise ClientError("unexpected null transaction")
             if tx.wtxid not in self._position:
                 raise ClientError(f"unexpected wtxid {to_display(tx.wtxid)}")
-            if tx.wtxid in seen:
+            if tx.wtxid in supplied:
                 raise ClientError(f"duplicate wtxid {to_display(tx.wtxid)}")
-            seen.add(tx.wtxid)
+            supplied.add(tx.wtxid)
             if not self._known[self._position[tx.wtxid]]:
                 records.append(TxRecord.of(tx))
         return records
+
+    def _show(
+        self, transactions: list[Transaction | None], seen: Callable[[np.ndarray, list[Transaction]], None]
+    ) -> None:
+        new = [tx for tx in transactions if tx is not None and tx.wtxid in self._position]
+        new = [tx for tx in new if not self._known[self._position[tx.wtxid]]]
+        seen(np.array([self._position[tx.wtxid] + 1 for tx in new], np.int64), new)
 
     def take_supplied(self, records: Sequence[TxRecord]) -> Arrival:
         """Fills empty positions with transactions that `check_supply` passed; what is known already stays."""

@@ -14,10 +14,9 @@ from models.consensus.connect import evaluate
 from models.consensus.context import BlockContext
 from models.consensus.table import TxTable
 from models.mempool import Mempool, MempoolEntry, NewOutputs, ScriptCache
+from models.script.jobs import ScriptJob
 
-__all__ = ["FactsBatch", "ScriptJob"]
-
-ScriptJob = tuple[bytes, list[tuple[int, bytes]]]  # raw transaction, (satoshis, scriptPubKey) of each input
+__all__ = ["FactsBatch"]
 
 
 class FactsBatch:

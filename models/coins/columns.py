@@ -32,6 +32,7 @@ __all__ = [
     "CoinBatch",
     "CoinColumns",
     "decode_batch",
+    "spent_outputs",
     "take_slices",
 ]
 
@@ -64,6 +65,22 @@ _POWERS_OF_TEN = np.array([10**e for e in range(10)], np.uint64)
 def _payload_sizes(script_type: np.ndarray) -> np.ndarray:
     special = script_type < SPECIAL_SCRIPTS
     return np.where(special, _PAYLOAD_OF_TYPE[np.minimum(script_type, 5)], script_type.astype(np.int64) - 6)
+
+
+def spent_outputs(rows: np.ndarray, arena: np.ndarray) -> list[tuple[int, bytes]]:
+    """Satoshis and scriptPubKey of each observation; nothing useful where it is of no coin."""
+    scripts = arena.tobytes()
+    columns = (rows[name].tolist() for name in ("value", "script_type", "script_at"))
+    sizes = _PAYLOAD_OF_TYPE.tolist()
+    outputs = []
+    for value, kind, at in zip(*columns, strict=True):
+        if kind >= SPECIAL_SCRIPTS:
+            outputs.append((value, scripts[at : at + kind - SPECIAL_SCRIPTS]))
+        else:
+            payload = scripts[at : at + sizes[kind]]
+            whole = len(payload) == sizes[kind]
+            outputs.append((value, decompress_script(bytes((kind,)) + payload)[0] if whole else b""))
+    return outputs
 
 
 class CoinBatch:
@@ -356,18 +373,7 @@ class CoinColumns:
 
     def spent_outputs(self) -> list[tuple[int, bytes]]:
         """`spent_output` of every index, several times faster; nothing useful where no coin was observed."""
-        arena = self._arena[: self._used].tobytes()
-        columns = (self.rows[name].tolist() for name in ("value", "script_type", "script_at"))
-        sizes = _PAYLOAD_OF_TYPE.tolist()
-        outputs = []
-        for value, kind, at in zip(*columns, strict=True):
-            if kind >= SPECIAL_SCRIPTS:
-                outputs.append((value, arena[at : at + kind - SPECIAL_SCRIPTS]))
-            else:
-                payload = arena[at : at + sizes[kind]]
-                whole = len(payload) == sizes[kind]
-                outputs.append((value, decompress_script(bytes((kind,)) + payload)[0] if whole else b""))
-        return outputs
+        return spent_outputs(self.rows, self._arena[: self._used])
 
     def coin(self, index: int) -> Coin | None:
         """The observation at `index`; None for an absence."""

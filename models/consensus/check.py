@@ -20,13 +20,12 @@ from models.consensus.draft import PROBE_ABSENT, PROBE_PRESENT, BlockDraft
 from models.consensus.failure import Failure
 from models.consensus.table import TxRecord
 from models.errors import InternalError, StaleView
+from models.script.jobs import ScriptJob
 from models.wire.block import BlockHeader
 from models.wire.hashes import to_display
 from models.wire.transaction import Transaction
 
 __all__ = ["BlockJudgement", "CoinsWanted", "ScriptsWanted", "check_block_draft", "drive"]
-
-ScriptJob = tuple[bytes, list[tuple[int, bytes]]]
 
 
 @dataclass(frozen=True)
@@ -46,6 +45,17 @@ class ScriptsWanted:
     jobs: Iterator[ScriptJob]
     flags: int
     positions: np.ndarray  # in the block, of each job
+    draft: BlockDraft
+    generation: int  # of the draft
+
+    def some(self, which: np.ndarray) -> Iterator[ScriptJob]:
+        """The jobs of some, instead of `jobs`: one bool for each."""
+        return self.draft.script_jobs(self.positions[which], self.generation)
+
+    def spend_database(self) -> np.ndarray:
+        """Which of them spend nothing but what the database holds, not what the block itself makes or spends before:
+        one bool each."""
+        return self.draft.spend_database(self.positions)
 
 
 @dataclass
@@ -164,7 +174,7 @@ def _verify_scripts(
     if not len(positions):
         return {}
     generation = draft.generation
-    firsts = yield ScriptsWanted(draft.script_jobs(positions), flags, positions)
+    firsts = yield ScriptsWanted(draft.script_jobs(positions), flags, positions, draft, generation)
     if draft.generation != generation:
         raise StaleView("the tip moved while the scripts of a block were verified")
     judgement.scripts_run = int(draft.rows["n_in"][positions].sum())

@@ -24,7 +24,7 @@ from models.coins.columns import (
 from models.consensus.connect import RESULT_ROW, evaluate
 from models.consensus.context import BlockContext, TipVersion
 from models.consensus.layout import FROM_DATABASE, SPENT_BEFORE, Rewire, Segment, spends_of
-from models.consensus.table import COINBASE, TX_ROW, TxRecord, TxTable
+from models.consensus.table import COINBASE, TX_ROW, TxRecord, TxTable, starts_of
 from models.errors import InternalError, StaleView
 
 __all__ = ["PROBE_ABSENT", "PROBE_PRESENT", "PROBE_UNKNOWN", "BlockDraft"]
@@ -204,12 +204,23 @@ class BlockDraft:
                 return False
         return True
 
-    def script_jobs(self, positions: np.ndarray) -> Iterator[tuple[bytes, list[tuple[int, bytes]]]]:
+    def spend_database(self, positions: np.ndarray) -> np.ndarray:
+        """Which of these transactions spend coins of the database and nothing else, one bool each."""
+        found = np.zeros(self.count + 1, bool)
+        for part, own in zip(self._parts, self._positions, strict=True):
+            others = starts_of(part.source != FROM_DATABASE)
+            found[own] = others[part.table.in_start[1:]] == others[part.table.in_start[:-1]]
+        return found[positions]
+
+    def script_jobs(
+        self, positions: np.ndarray, generation: int | None = None
+    ) -> Iterator[tuple[bytes, list[tuple[int, bytes]]]]:
         """`script_job` of many positions, made as they are asked for.
 
-        The iterator raises StaleView if the draft is told of another tip before the last one is made.
+        The iterator raises StaleView if the draft is told of another tip before the last one is made: after now, or
+        after it was at `generation`.
         """
-        return self._script_jobs(positions, self.generation)
+        return self._script_jobs(positions, self.generation if generation is None else generation)
 
     def _script_jobs(self, positions: np.ndarray, generation: int) -> Iterator[tuple[bytes, list[tuple[int, bytes]]]]:
         numbers = self._where[positions, 0]

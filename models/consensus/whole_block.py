@@ -2,6 +2,7 @@
 declaration that came in piece by piece (Core: `TestBlockValidity`, `CheckBlock`).
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -37,6 +38,14 @@ class VerifiedScripts(NamedTuple):
 
     passed: np.ndarray
     flags: int
+
+    @classmethod
+    def joined(cls, parts: Sequence["VerifiedScripts | None"]) -> "VerifiedScripts | None":
+        """Of transactions one after another; None where a part is not known, or all are not of the same flags."""
+        known = [part for part in parts if part is not None]
+        if not known or len(known) < len(parts) or len({part.flags for part in known}) > 1:
+            return None
+        return cls(np.concatenate([part.passed for part in known]), known[0].flags)
 
 
 def draft_of_block(block: Block) -> BlockDraft:

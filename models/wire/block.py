@@ -1,5 +1,6 @@
 """Block headers and whole blocks as they cross the network (Core: primitives/block.h)."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from struct import Struct
@@ -9,10 +10,11 @@ from models.wire.compactsize import read_compact_size, write_compact_size
 from models.wire.hashes import sha256d
 from models.wire.transaction import Transaction, parse_transaction
 
-__all__ = ["HEADER_SIZE", "Block", "BlockHeader", "decode_block", "serialize_block"]
+__all__ = ["HEADER_SIZE", "SEEN_TOGETHER", "Block", "BlockHeader", "decode_block", "serialize_block"]
 
 HEADER_SIZE = 80
 MIN_TRANSACTION_SIZE = 10
+SEEN_TOGETHER = 1536  # transactions
 
 _HEADER = Struct("<i32s32sIII")
 
@@ -54,9 +56,12 @@ class Block:
     raw: bytes
 
 
-def decode_block(raw: bytes, allow_trailing: bool = True) -> Block:
+def decode_block(
+    raw: bytes, allow_trailing: bool = True, seen: Callable[[int, list[Transaction]], None] | None = None
+) -> Block:
     """Parses a block with witnesses. Bytes after it are ignored, as Core's RPC does, unless `allow_trailing` is False.
 
+    `seen` is told of transactions as they are parsed, SEEN_TOGETHER at a time: the position of the first, and they.
     Raises DecodeError. A block with no transactions parses.
     """
     raw = bytes(raw)
@@ -68,6 +73,10 @@ def decode_block(raw: bytes, allow_trailing: bool = True) -> Block:
     for _ in range(count):
         tx, pos = parse_transaction(raw, pos)
         transactions.append(tx)
+        if seen is not None and len(transactions) % SEEN_TOGETHER == 0:
+            seen(len(transactions) - SEEN_TOGETHER, transactions[-SEEN_TOGETHER:])
+    if seen is not None and (last := len(transactions) % SEEN_TOGETHER):
+        seen(len(transactions) - last, transactions[-last:])
     if pos != len(raw):
         if not allow_trailing:
             raise DecodeError(f"{len(raw) - pos} trailing bytes after the block")

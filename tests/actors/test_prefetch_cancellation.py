@@ -19,6 +19,7 @@ from models.consensus.context import Tip, TipVersion
 from models.consensus.table import TxTable
 from models.errors import CoinsReadError, StaleView, WorkerLost
 from models.messages import failed, ok, pack_batch
+from models.script.jobs import unpack_jobs
 from models.wire.transaction import decode_transaction
 from tests.actors.blocks import OP_TRUE, TestCoin, Tx, spend
 
@@ -89,9 +90,11 @@ class Pool:
         self._peers = peers
 
     async def call(self, method: str, argument: Any, *_: Any, **__: Any) -> Any:
-        return await self._peers.ask(method, len(argument) // 36 if method == "prefetch" else len(argument))
+        assert method == "prefetch"
+        return await self._peers.ask(method, len(argument) // 36)
 
-    run = call
+    async def run(self, method: str, _: int, *pieces: bytes, **__: Any) -> Any:
+        return await self._peers.ask(method, len(unpack_jobs(pieces)))
 
 
 class Remote:

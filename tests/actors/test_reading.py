@@ -11,6 +11,7 @@ from actors.reading import FEW_SCRIPTS, Reading
 from models.coins.columns import CoinBatch
 from models.consensus.check import ScriptsWanted
 from models.errors import CoinsReadError, StaleView, TxCollectionError
+from models.script.jobs import unpack_jobs
 from tests.models.consensus.building import empty_chain, put_coin
 from tests.models.consensus.test_draft import HEIGHT, Told, spend
 
@@ -39,7 +40,8 @@ class Pool:
     def __len__(self) -> int:
         return 1
 
-    async def run(self, _: str, jobs: list[Any], __: int, **___: Any) -> list[int]:
+    async def run(self, _: str, __: int, *pieces: bytes, **___: Any) -> list[int]:
+        jobs = unpack_jobs(pieces)
         self.inputs += sum(len(spent) for _, spent in jobs)
         if self._error:
             raise self._error
@@ -65,13 +67,14 @@ def test_the_last_coins_are_read_and_the_last_scripts_run() -> None:
         reading = reading_of(told, View(told), pool)
         ahead = reading.begin(told.draft, told.context)
         assert ahead is not None
-        assert await ahead.firsts == [-1, -1]
+        assert (await ahead.firsts(np.array([2, 1]))).tolist() == [-1, -1]
         assert (pool.inputs, reading.read_keys) == (2, 2)
         assert told.draft.unobserved() == []
         flags = told.context.script_flags
-        assert ahead.answers(ScriptsWanted(iter([]), flags, np.array([1, 2])))
-        assert not ahead.answers(ScriptsWanted(iter([]), flags, np.array([1])))
-        assert not ahead.answers(ScriptsWanted(iter([]), flags + 1, np.array([1, 2])))
+        for other in (0, 1):
+            positions = np.array([1, 2])
+            wanted = ScriptsWanted(iter([]), flags + other, positions, told.draft, told.draft.generation)
+            assert (await ahead.covers(wanted)).tolist() == [not other, not other]
 
     asyncio.run(begin())
 

@@ -213,6 +213,22 @@ def test_bytes_that_are_no_transaction_are_refused_before_any_other_is_judged() 
     assert collection.unknown_tx_pos() == [0, 1, 2, 3, 4]
 
 
+def test_what_is_new_is_shown_as_it_is_parsed_with_its_position_in_the_block() -> None:
+    raws = [raw_tx(outpoint(n)) for n in range(4)]
+    collection = declare(raws, known=[1])
+    shown: list[tuple[int, bytes]] = []
+
+    def seen(positions: np.ndarray, transactions: list[Transaction]) -> None:
+        shown.extend(zip(positions.tolist(), [tx.raw for tx in transactions], strict=True))
+
+    collection.check_supply([raws[3], raws[1], raws[0]], seen)
+    assert shown == [(4, raws[3]), (1, raws[0])]
+    shown.clear()
+    with pytest.raises(ClientError):
+        collection.check_supply([raws[2], raw_tx(outpoint(9)), None], seen)
+    assert shown == [(3, raws[2])]
+
+
 def test_a_coinbase_may_be_declared_and_supplied() -> None:
     """It dies later, as bad-cb-multiple."""
     coinbase = serialize([Input(NULL_OUTPOINT, b"\x01\x01")], [Output(50, b"\x51")])

@@ -469,3 +469,29 @@ def test_script_jobs_are_the_same_one_by_one_and_together() -> None:
     jobs = list(told.draft.script_jobs(positions))
     assert jobs == [told.draft.script_job(p) for p in positions.tolist()]
     assert jobs[0] == (raws[2], [(2, scripts[2]), (1000, TRUE)])
+
+
+def test_which_transactions_spend_only_the_database() -> None:
+    chain = empty_chain(HEIGHT - 1)
+    a, b, c = (put_coin(chain, n) for n in (1, 2, 3))
+    parent = spend(a)
+    raws = [parent, spend(b, txid_of(parent) + bytes(4)), spend(c), spend(made_up(9))]
+    for groups in (None, [[2, 4], [1, 3]]):
+        told = Told(chain, raws, groups)
+        positions = np.array([4, 3, 2, 1])
+        assert told.draft.spend_database(positions).tolist() == [True, True, False, True]
+
+
+def test_jobs_of_some_are_those_of_the_drafts_generation() -> None:
+    chain = empty_chain(HEIGHT - 1)
+    told = Told(chain, [spend(put_coin(chain, n)) for n in range(3)])
+    steps = told.steps()
+    wanted = next(steps)
+    assert isinstance(wanted, CoinsWanted)
+    wanted = steps.send(CoinBatch.of_coins(chain.read(wanted.outpoints)))
+    assert isinstance(wanted, ScriptsWanted)
+    jobs = list(wanted.some(np.array([False, True, True])))
+    assert jobs == list(wanted.jobs)[1:]
+    told.draft.forget_coins()
+    with pytest.raises(StaleView):
+        list(wanted.some(np.array([True, False, False])))

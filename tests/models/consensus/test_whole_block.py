@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from models.consensus.context import BlockContext
 from models.consensus.whole_block import (
+    VerifiedScripts,
     check_before_context,
     check_in_context_of_parent,
     check_whole_block,
@@ -227,3 +229,11 @@ def test_checking_needs_nothing_but_answers() -> None:
     with pytest.raises(StopIteration) as ended:
         next(steps)
     assert line(ended.value.value.failure) == "bad-diffbits, incorrect proof of work"
+
+
+def test_what_is_known_of_scripts_is_joined_only_under_the_same_flags() -> None:
+    a, b = VerifiedScripts(np.array([True, False]), 1), VerifiedScripts(np.array([True]), 1)
+    joined = VerifiedScripts.joined([a, b])
+    assert joined is not None and (joined.passed.tolist(), joined.flags) == ([True, False, True], 1)
+    for parts in ([], [None], [a, None], [a, VerifiedScripts(b.passed, 2)]):
+        assert VerifiedScripts.joined(parts) is None

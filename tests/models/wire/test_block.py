@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.errors import DecodeError
-from models.wire.block import Block, BlockHeader, decode_block, serialize_block
+from models.wire.block import SEEN_TOGETHER, Block, BlockHeader, decode_block, serialize_block
+from models.wire.transaction import Transaction
 from tests.models.script.building import Input, Output, compact_size, serialize
 
 HASH = st.binary(min_size=32, max_size=32)
@@ -81,3 +82,18 @@ def test_arbitrary_bytes_raise_nothing_but_decode_errors(data: bytes) -> None:
         decode_block(bytes(80) + data)
     except DecodeError:
         pass
+
+
+@pytest.mark.parametrize("count", [0, 1, SEEN_TOGETHER - 1, SEEN_TOGETHER, 2 * SEEN_TOGETHER + 3])
+def test_transactions_are_shown_once_each_and_in_order(count: int) -> None:
+    told: list[tuple[int, int]] = []
+    shown: list[Transaction] = []
+
+    def seen(first: int, transactions: list[Transaction]) -> None:
+        told.append((first, len(transactions)))
+        shown.extend(transactions)
+
+    block = decode_block(serialize_block(BlockHeader.parse(bytes(80)), [TRANSACTIONS[1]] * count), seen=seen)
+    assert len(shown) == count and all(a is b for a, b in zip(shown, block.transactions, strict=True))
+    assert [first for first, _ in told] == [SEEN_TOGETHER * n for n in range(len(told))]
+    assert 0 not in [size for _, size in told]

@@ -56,7 +56,7 @@ class ScriptStream:
         if not self._chunk:
             return
         await self._limit.acquire()
-        self._tasks.append(asyncio.create_task(self._run(self._chunk)))
+        self._tasks.append(_begin(self._run(self._chunk)))
         self._chunk, self._inputs = [], 0
         await asyncio.sleep(0)
 
@@ -70,12 +70,12 @@ class ScriptStream:
     async def firsts(self) -> list[int]:
         """First failing input of each job so far, or -1. Raises Busy past the deadline."""
         await self.flush()
-        return [first for answer in await asyncio.gather(*self._tasks) for first in answer]
+        return [first for answer in await asyncio.gather(*map(asyncio.shield, self._tasks)) for first in answer]
 
     def cancel(self) -> None:
-        """Nobody waits for them any more."""
-        for task in self._tasks:
-            task.cancel()
+        """Nobody waits for them any more. What a worker has is not taken from it: it cannot be interrupted, and goes on
+        counting as busy, and being watched for its deadline."""
+        self._chunk = []
 
 
 class Ahead:

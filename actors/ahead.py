@@ -20,14 +20,14 @@ from models.consensus.table import starts_of
 from models.script.jobs import ScriptJob, pack_jobs
 from models.wire.transaction import Transaction
 
-__all__ = ["Ahead", "Known", "ScriptStream"]
+__all__ = ["Ahead", "Jobs", "Known", "ScriptStream"]
 
 CHUNKS_EACH = 2  # under way for each worker: one runs, one waits at its door
 CHUNK = 640  # inputs of one script request; about 26 ms of one core
 
 T = TypeVar("T")
 Known = Callable[[Sequence[Transaction]], Awaitable[np.ndarray]]
-_Jobs = tuple[np.ndarray, list[ScriptJob]]  # positions in the block, and their scripts
+Jobs = tuple[np.ndarray, list[ScriptJob]]  # positions in the block, and their scripts
 
 
 class ScriptStream:
@@ -67,8 +67,17 @@ class ScriptStream:
         finally:
             self._limit.release()
 
+    async def all_of(self, jobs: Iterable[ScriptJob]) -> list[int]:
+        """First failing input of each job, or -1. Raises Busy past the deadline."""
+        try:
+            await self.send(jobs)
+            return await self.firsts()
+        except BaseException:
+            self.cancel()
+            raise
+
     async def firsts(self) -> list[int]:
-        """First failing input of each job so far, or -1. Raises Busy past the deadline."""
+        """The same of each job so far."""
         await self.flush()
         return [first for answer in await asyncio.gather(*map(asyncio.shield, self._tasks)) for first in answer]
 
@@ -92,17 +101,22 @@ class Ahead:
         stream: ScriptStream,
         read: Callable[[list[bytes]], Awaitable[CoinBatch]],
         known: Known | None = None,
+        ready: Jobs | None = None,
     ):
+        """`ready`: scripts that need nothing more. They are all there will be, and their requests leave as soon as the
+        event loop runs twice."""
         self.tip = tip
         self.flags = flags
         self._stream = stream
         self._read = read
         self._known = known
-        self._reads: list[tuple[list[bytes], asyncio.Task[CoinBatch]]] = []
-        self._ready: list[asyncio.Task[_Jobs]] = []
+        self.reads: list[tuple[list[bytes], asyncio.Task[CoinBatch]]] = []  # outpoints, and their coins
+        self._ready: list[asyncio.Task[Jobs]] = []
         self._more = asyncio.Event()
-        self._ended = False
-        self._work = _begin(self._run())
+        self._ended = ready is not None
+        if ready is not None:
+            self._ready.append(_begin(_done(ready)))
+        self._work = _begin(self._run() if ready is None else stream.all_of(ready[1]))
 
     def take(self, positions: np.ndarray, transactions: Sequence[Transaction]) -> None:
         """Parsed transactions and their positions in the block: their coins are read, and their scripts run."""
@@ -110,7 +124,7 @@ class Ahead:
             return
         outpoints = [prevout for tx in transactions for prevout in tx.prevouts]
         coins = _begin(self._read(outpoints))
-        self._reads.append((outpoints, coins))
+        self.reads.append((outpoints, coins))
         passed = self._known(transactions) if self._known else None
         self._ready.append(_begin(self._jobs(positions, transactions, coins, passed)))
         self._more.set()
@@ -124,11 +138,6 @@ class Ahead:
 
         return take
 
-    def add(self, positions: np.ndarray, jobs: list[ScriptJob]) -> None:
-        """Scripts that are ready to run, and their positions."""
-        self._ready.append(_begin(_done((positions, jobs))))
-        self._more.set()
-
     def end(self) -> None:
         """Nothing more will come."""
         self._ended = True
@@ -137,7 +146,7 @@ class Ahead:
     def cancel(self) -> None:
         """Nobody waits for anything of it any more."""
         self.end()
-        for task in (self._work, *self._ready, *(coins for _, coins in self._reads)):
+        for task in (self._work, *self._ready, *(coins for _, coins in self.reads)):
             task.cancel()
 
     async def _jobs(
@@ -146,7 +155,7 @@ class Ahead:
         transactions: Sequence[Transaction],
         reading: "asyncio.Task[CoinBatch]",
         known: Awaitable[np.ndarray] | None,
-    ) -> _Jobs:
+    ) -> Jobs:
         passed = np.zeros(len(transactions), bool) if known is None else await known
         batch = await reading
         starts = starts_of(np.array([len(tx.prevouts) for tx in transactions]))
@@ -175,8 +184,8 @@ class Ahead:
 
     async def coins(self, outpoints: list[bytes]) -> tuple[CoinBatch, np.ndarray]:
         """Coins that were read, and for each of `outpoints` the number of its coin there, or -1."""
-        batches = [await coins for _, coins in self._reads]
-        where = {outpoint: number for number, outpoint in enumerate(o for read, _ in self._reads for o in read)}
+        batches = [await coins for _, coins in self.reads]
+        where = {outpoint: number for number, outpoint in enumerate(o for read, _ in self.reads for o in read)}
         return CoinBatch.joined([CoinBatch.of_coins([]), *batches]), np.array([where.get(o, -1) for o in outpoints])
 
     async def covers(self, wanted: ScriptsWanted) -> np.ndarray:
@@ -194,7 +203,7 @@ class Ahead:
         return firsts[order[np.searchsorted(own[order], positions)]]
 
 
-async def _done(jobs: _Jobs) -> _Jobs:
+async def _done(jobs: Jobs) -> Jobs:
     return jobs
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from actors.ahead import Ahead, Known, ScriptStream
+from actors.ahead import Ahead, Jobs, Known, ScriptStream
 from actors.pool import WorkerPool
 from actors.share import FairShare
 from models.coins.coin import Coin
@@ -98,10 +98,7 @@ class Reading:
                 return None
         if not draft.coins_seen(positions):
             return None
-        ahead = self._ahead(context.tip, flags)
-        ahead.add(positions, list(draft.script_jobs(positions)))
-        ahead.end()
-        return ahead
+        return self._ahead(context.tip, flags, ready=(positions, list(draft.script_jobs(positions))))
 
     def begin_block(self, context: BlockContext, known: Known | None = None) -> Ahead | None:
         """For a block that is going to be checked in this context, while it is parsed; None where coins are not to be
@@ -110,13 +107,15 @@ class Reading:
             return None
         return self._ahead(context.tip, context.script_flags, known, reserve=1)  # the parse needs a core as well
 
-    def _ahead(self, tip: Tip, flags: int, known: Known | None = None, reserve: int = 0) -> Ahead:
+    def _ahead(
+        self, tip: Tip, flags: int, known: Known | None = None, reserve: int = 0, ready: Jobs | None = None
+    ) -> Ahead:
         async def read(outpoints: list[bytes]) -> CoinBatch:
             self.reads += 1
             self.read_keys += len(outpoints)
             return await self._ask(b"".join(outpoints), tip)
 
-        return Ahead(tip, flags, self._stream(flags, reserve), read, known)
+        return Ahead(tip, flags, self._stream(flags, reserve), read, known, ready)
 
     async def _ask(self, blob: bytes, tip: Tip) -> CoinBatch:
         flat = await self.fetch.call("read", pack_tip(tip), *in_pieces(blob), deadline=self.settings["read_deadline_s"])
@@ -142,13 +141,7 @@ class Reading:
 
     async def scripts(self, jobs: Iterable[ScriptJob], flags: int) -> list[int]:
         """First failing input of each job, or -1; spread over all workers. Raises Busy past the deadline."""
-        stream = self._stream(flags)
-        try:
-            await stream.send(jobs)
-            return await stream.firsts()
-        except BaseException:
-            stream.cancel()
-            raise
+        return await self._stream(flags).all_of(jobs)
 
     def _stream(self, flags: int, reserve: int = 0) -> ScriptStream:
         return ScriptStream(self.script, flags, self.settings["script_deadline_s"], reserve)
@@ -185,7 +178,7 @@ class Reading:
                 pass  # given up while a thread is at it: it ends by itself, and nobody hears of it
 
     async def _coins_wanted(self, outpoints: list[bytes], tip: Tip, ahead: Ahead | None) -> CoinBatch:
-        if ahead is None:
+        if ahead is None or not ahead.reads:
             return await self.coins(outpoints, tip)
         found, at = await ahead.coins(outpoints)
         missing = np.flatnonzero(at < 0)

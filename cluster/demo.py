@@ -176,7 +176,7 @@ class Tour:
             (label, f"{timings[name]:.2f} ms")
             for name, label in (
                 ("collection", "in the collection's process, all together"),
-                ("template", "  of that in the template's process"),
+                ("template", "  of that with the judge"),
                 ("check", "    of that for the check itself"),
             )
             if name in timings

@@ -20,7 +20,7 @@ LATENCY_BUCKETS = (
 PHASES = {
     "verdict": "maketemplate, from request to answer",
     "collection": "of that in the collection's process",
-    "template": "of that in the template's process",
+    "template": "of that with the judge",
     "check": "of that the check itself",
     "collect": "collecttxs",
     "supply": "addmissingtxs",

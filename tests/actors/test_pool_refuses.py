@@ -14,7 +14,7 @@ from models.errors import WorkerLost
 from models.messages import unwrap
 from tests.actors.blocks import TestCoin, Tx, spend
 from tests.actors.small_chain import SmallChain
-from tests.actors.watching import JUDGES, Counters, actors, drill, stats_of, until
+from tests.actors.watching import Counters, actors, drill, judged, until
 
 pytestmark = pytest.mark.cluster
 
@@ -144,7 +144,7 @@ def test_a_check_under_which_two_workers_die_is_a_typed_error_and_the_next_one_i
 
 
 def retries(node: Any) -> int:
-    return sum(stats["retries"] for kind in JUDGES for stats in stats_of(node, kind))
+    return judged(node, "retries")
 
 
 def with_a_check(node: Any) -> list[Any]:

@@ -12,6 +12,9 @@ import ray
 PATIENCE = 60.0  # seconds
 
 
+JUDGES = ("template", "collection")  # kinds of actors that give verdicts
+
+
 def until(condition: Callable[[], Any], what: str) -> Any:
     """Returns the first true value of `condition`; fails, saying `what` never happened, if there is none."""
     deadline = time.monotonic() + PATIENCE
@@ -35,6 +38,11 @@ def stats_of(node: Any, kind: str) -> list[dict[str, Any]]:
     return ray.get([handle.stats.remote() for handle in actors(node, kind)])
 
 
+def judged(node: Any, counter: str) -> int:
+    """A counter of those who give verdicts, summed over all of them."""
+    return sum(stats[counter] for kind in JUDGES for stats in stats_of(node, kind))
+
+
 def drill(node: Any, kind: str, **orders: Any) -> None:
     """Gives every worker of a kind the same orders, and returns when they are followed."""
     ray.get([handle.drill.remote(**orders) for handle in actors(node, kind)])
@@ -48,9 +56,6 @@ def fetched(node: Any) -> dict[str, int]:
             for group, n in stats[what].items():
                 total[f"{group}_{what}"] = total.get(f"{group}_{what}", 0) + n
     return total
-
-
-JUDGES = ("template", "collection")  # kinds of actors that give verdicts
 
 
 class Counters:

@@ -13,7 +13,7 @@ from cluster import Cluster
 from models.errors import CollectionLost
 from tests.actors.blocks import TestCoin, Tx, on_top, spend
 from tests.actors.small_chain import SmallChain
-from tests.actors.watching import Counters, drill, stats_of, until
+from tests.actors.watching import drill, judged, stats_of, until
 from tests.cluster.killing import KINDS, again, alive, kill
 
 pytestmark = pytest.mark.cluster
@@ -109,10 +109,10 @@ def test_death_under_a_check(node: Any, small_chain: SmallChain, pair: tuple[Tx,
     collection = node.collect_txs([known.id, late.id])
     collection.wait_prefetched()
     drill(node, "fetch", hold_checks=True)
-    before = Counters(node)
+    before = judged(node, "fallback_reads")
     with ThreadPoolExecutor(1) as thread:
         verdict = thread.submit(collection.make_template, small_chain.tip.id, missing=[late.raw])
-        until(lambda: before.since()["judge.fallback_reads"], "the check waits for its coins")
+        until(lambda: judged(node, "fallback_reads") > before, "the check waits for its coins")
         pid = kill(node, kind, collection)
         until(lambda: not alive(pid), "it is gone")
         if kind != "fetch":
@@ -137,10 +137,10 @@ def test_deaths_of_the_template_actor_that_judges(chain_node: Callable[..., Any]
     until(lambda: not any("error" in stats for stats in node.stats().values()), "another one answers")
     with node.collect_txs([late.id, first.id]) as collection:
         drill(node, "fetch", hold_checks=True)
-        before = Counters(node)
+        before = judged(node, "fallback_reads")
         with ThreadPoolExecutor(1) as thread:
             verdict = thread.submit(collection.make_template, small_chain.tip.id, missing=[late.raw, first.raw])
-            until(lambda: before.since()["judge.fallback_reads"], "the check waits for its coins")
+            until(lambda: judged(node, "fallback_reads") > before, "the check waits for its coins")
             kill(node, "template")
             drill(node, "fetch", hold_checks=False)
             assert verdict.result().ok

@@ -225,8 +225,8 @@ class Supervisor:
                 self._actors[kind] = self._actors[kind][: self._wanted(kind)]
             self._running = True
             log.warning("the supervisor was restarted and found %d actors", len(self._names))
+            self._watcher = asyncio.create_task(self._watch())  # before anything can go wrong: it tries again
             await self._fill(changed=True)
-            self._watcher = asyncio.create_task(self._watch())
 
     async def _adopt_one(self, kind: str, name: str) -> None:
         try:

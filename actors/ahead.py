@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from actors.pool import WorkerPool, let_go
+from models.coins.codec import split_outpoints
 from models.coins.columns import COIN, CoinBatch, spent_outputs
 from models.consensus.check import ScriptsWanted
 from models.consensus.context import Tip
@@ -99,7 +100,7 @@ class Ahead:
         tip: Tip,
         flags: int,
         stream: ScriptStream,
-        read: Callable[[list[bytes]], Awaitable[CoinBatch]],
+        read: Callable[[bytes], Awaitable[CoinBatch]],
         known: Known | None = None,
         ready: Jobs | None = None,
     ):
@@ -110,7 +111,7 @@ class Ahead:
         self._stream = stream
         self._read = read
         self._known = known
-        self.reads: list[tuple[list[bytes], asyncio.Task[CoinBatch]]] = []  # outpoints, and their coins
+        self.reads: list[tuple[bytes, asyncio.Task[CoinBatch]]] = []  # joined outpoints, and their coins
         self._ready: list[asyncio.Task[Jobs]] = []
         self._more = asyncio.Event()
         self._ended = ready is not None
@@ -122,7 +123,7 @@ class Ahead:
         """Parsed transactions and their positions in the block: their coins are read, and their scripts run."""
         if self._ended:
             return
-        outpoints = [prevout for tx in transactions for prevout in tx.prevouts]
+        outpoints = b"".join([prevout for tx in transactions for prevout in tx.prevouts])
         coins = _begin(self._read(outpoints))
         self.reads.append((outpoints, coins))
         passed = self._known(transactions) if self._known else None
@@ -182,11 +183,13 @@ class Ahead:
             self._stream.cancel()
             raise
 
-    async def coins(self, outpoints: list[bytes]) -> tuple[CoinBatch, np.ndarray]:
-        """Coins that were read, and for each of `outpoints` the number of its coin there, or -1."""
+    async def coins(self, outpoints: bytes) -> tuple[CoinBatch, np.ndarray]:
+        """Coins that were read, and for each of the joined `outpoints` the number of its coin there, or -1."""
         batches = [await coins for _, coins in self.reads]
-        where = {outpoint: number for number, outpoint in enumerate(o for read, _ in self.reads for o in read)}
-        return CoinBatch.joined([CoinBatch.of_coins([]), *batches]), np.array([where.get(o, -1) for o in outpoints])
+        read = split_outpoints(b"".join([outpoints for outpoints, _ in self.reads]))
+        where = {outpoint: number for number, outpoint in enumerate(read)}
+        at = np.array([where.get(outpoint, -1) for outpoint in split_outpoints(outpoints)])
+        return CoinBatch.joined([CoinBatch.of_coins([]), *batches]), at
 
     async def covers(self, wanted: ScriptsWanted) -> np.ndarray:
         """Which of the scripts that are wanted are under way here, one bool each."""

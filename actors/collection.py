@@ -23,6 +23,7 @@ from actors.clients import Clients
 from actors.judge import TIP_RETRIES, Judge
 from actors.parsing import get_ready_to_parse
 from actors.peer import Peer
+from actors.pool import let_go
 from actors.prefetch import Prefetch, PrefetchPeers
 from actors.share import FairShare
 from actors.template import RESEND
@@ -165,33 +166,47 @@ class CollectionActor:
             takes_slot = wants_slot and self._slot is None
             if takes_slot:
                 self._slot = key
-            split = [wtxids[at : at + 32] for at in range(0, len(wtxids), 32)]
-            collection = TxCollection(split, self._settings["collection_budget"])
-            entry = _Entry(key, client, collection, set(), f"{self._id}/{key}", room=room)
-            entry.draft = DraftSlot() if takes_slot else None
+            entry = looking = None
             try:
-                return await self._make(entry, wtxids, takes_slot)
+                context = await self._context()
+                looking = self._look_up(wtxids, context.script_flags)
+                await asyncio.sleep(0)  # the mempool looks while the list is taken in, here and where it is judged
+                split = [wtxids[at : at + 32] for at in range(0, len(wtxids), 32)]
+                collection = TxCollection(split, self._settings["collection_budget"])
+                entry = _Entry(key, client, collection, set(), f"{self._id}/{key}", room=room)
+                entry.draft = DraftSlot() if takes_slot else None
+                return await self._make(entry, wtxids, context, looking)
             except BaseException:
+                if looking is not None:
+                    looking.cancel()
                 if self._slot == key:
                     self._slot = None
                 self._entries.pop(key, None)
-                self._clients.close(client, entry.room, 0)
-                self._forget_story(entry)
+                self._clients.close(client, entry.room if entry else room, 0)
+                if entry is not None:
+                    self._forget_story(entry)
                 raise
 
-    async def _make(self, entry: _Entry, wtxids: bytes, takes_slot: bool) -> list[int]:
-        collection, key = entry.collection, entry.key
-        context = await self._context()
-        flags = context.script_flags
-        reference = known = looking = None
-        if wtxids:
-            looking = asyncio.ensure_future(self._mempool.call_kept("lookup", flags, *in_pieces(wtxids)))
-        await asyncio.sleep(0)  # the mempool looks while a draft is begun, here or there
+    def _look_up(self, wtxids: bytes, flags: int) -> "asyncio.Task[tuple[Any, Any]] | None":
+        """Asks the mempool which of them it has."""
+        if not wtxids:
+            return None
+        asking = asyncio.ensure_future(self._mempool.call_kept("lookup", flags, *in_pieces(wtxids)))
+        asking.add_done_callback(let_go)
+        return asking
+
+    async def _make(
+        self,
+        entry: _Entry,
+        wtxids: bytes,
+        context: BlockContext,
+        looking: "asyncio.Task[tuple[Any, Any]] | None",
+    ) -> list[int]:
+        collection, key, flags = entry.collection, entry.key, context.script_flags
         self._tell(entry, [("open", wtxids)])
         if entry.draft is not None:
             _ = entry.draft.witness_root
-        if looking is not None:
-            reference, known = await looking
+        reference, known = (None, None) if looking is None else await looking
         if known is not None:
             positions = known["positions"]
             table = TxTable.from_columns(known)
@@ -213,7 +228,7 @@ class CollectionActor:
             self._tell(entry, [*ops, ("scripts", verified, flags)], reference)
         self._entries[key] = entry
         self._counts["opened"] += 1
-        if takes_slot:
+        if entry.draft is not None:
             if collection.complete:
                 self._slot = None  # nothing will be on its way for it
             else:

@@ -130,16 +130,17 @@ class MempoolActor:
         split = [wtxids[at : at + 32] for at in range(0, len(wtxids), 32)]
         positions, entries = self._pool.lookup(split)
         self._counts["lookups"] += 1
-        self._counts["found"] += len(positions)
-        if not positions:
+        self._counts["found"] += len(entries)
+        if not entries:
             return None
-        columns = self._columns(entries, flags)
-        columns["positions"] = np.array(positions, np.int64)
+        found = split if len(entries) == len(split) else [split[i] for i in positions.tolist()]
+        columns = self._columns(entries, found, flags)
+        columns["positions"] = positions
         return columns
 
-    def _columns(self, entries: list[MempoolEntry], flags: int) -> dict[str, np.ndarray]:
+    def _columns(self, entries: list[MempoolEntry], wtxids: list[bytes], flags: int) -> dict[str, np.ndarray]:
         columns = TxTable.from_records([entry.record for entry in entries]).to_columns()
-        columns["verified"] = np.array(self._scripts.knows([e.record.wtxid for e in entries], flags), bool)
+        columns["verified"] = np.array(self._scripts.knows(wtxids, flags), bool)
         era = self._new.era
         columns["new"] = np.array([entry.new_in == era for entry in entries], bool)
         columns["new_at"] = np.array(self._new.version or (0, 0), np.int64)
@@ -213,7 +214,7 @@ class MempoolActor:
         chosen = select(usable, reserved_weight, reserved_sigops, unusable)
         entries = [entry for entry in (self._pool.by_txid(c.txid) for c in chosen) if entry is not None]
         flags = self._context.script_flags if self._context else 0
-        columns: dict[str, Any] = self._columns(entries, flags)
+        columns: dict[str, Any] = self._columns(entries, [entry.record.wtxid for entry in entries], flags)
         columns["flags"] = flags
         columns["fees"] = np.array([entry.fee for entry in entries], np.int64)
         columns["sigops"] = np.array([entry.sigop_cost for entry in entries], np.int64)

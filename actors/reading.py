@@ -10,6 +10,7 @@ import numpy as np
 from actors.ahead import Ahead, Jobs, Known, ScriptStream
 from actors.pool import WorkerPool
 from actors.share import FairShare
+from models.coins.codec import OUTPOINT_SIZE
 from models.coins.coin import Coin
 from models.coins.columns import CoinBatch
 from models.coins.following import FollowingView
@@ -24,7 +25,7 @@ __all__ = ["Reading"]
 
 LOCAL_THREADS = 32
 SHARED_READ = 2048  # outpoints
-OUTPOINT = 36  # bytes
+MORE_HERE = 512  # outpoints; about what is read in the time of one message
 FEW_SCRIPTS = 64  # transactions
 
 
@@ -46,37 +47,38 @@ class Reading:
         self.reads = 0
         self.read_keys = 0
 
-    async def coins(self, outpoints: Sequence[bytes], tip: Tip) -> CoinBatch:
-        """Observations at `tip`, in order; raises StaleView, CoinsReadError or WorkerLost."""
-        if self._view is not None and len(outpoints) <= self._few and self._view.version == tip.version:
+    async def coins(self, outpoints: bytes, tip: Tip) -> CoinBatch:
+        """Observations of joined outpoints at `tip`, in order; raises StaleView, CoinsReadError or WorkerLost."""
+        count = len(outpoints) // OUTPOINT_SIZE
+        if self._view is not None and count <= self._few and self._view.version == tip.version:
             return self._read_here(self._view, outpoints, tip)
         self.reads += 1
-        self.read_keys += len(outpoints)
-        blob = b"".join(outpoints)
-        if self._view is not None and len(outpoints) <= self._few:
+        self.read_keys += count
+        if self._view is not None and count <= self._few:
             self.local_reads += 1
-            return await asyncio.to_thread(self._view.read, blob, tip)  # it has to be opened first
+            return await asyncio.to_thread(self._view.read, outpoints, tip)  # it has to be opened first
         serial = self.settings["validation_fetch"] == "serial"
         if serial or self.fetch.stopped:  # without a pool the owner itself reads
             fill = serial and self.settings["read_through_cache"] == "on"
-            return unpack_batch(unwrap(await self.chainstate.read_serial.remote(blob, pack_tip(tip), fill)))
-        if self._view is None or len(outpoints) < SHARED_READ:
-            return await self._ask(blob, tip)
-        # A read that long is worth two processes: the last half, most of it BIP30 probes, is done here.
-        mine = len(outpoints) // 2 * OUTPOINT
-        there = asyncio.ensure_future(self._ask(blob[:-mine], tip))
+            return unpack_batch(unwrap(await self.chainstate.read_serial.remote(outpoints, pack_tip(tip), fill)))
+        if self._view is None or count < SHARED_READ:
+            return await self._ask(outpoints, tip)
+        # A read that long is worth two processes: the last half and a little more, most of it BIP30 probes, is done
+        # here, where it need not cross to another process first.
+        mine = (count // 2 + MORE_HERE) * OUTPOINT_SIZE
+        there = asyncio.ensure_future(self._ask(outpoints[:-mine], tip))
         try:
-            here = await asyncio.to_thread(self._view.read, blob[-mine:], tip)
+            here = await asyncio.to_thread(self._view.read, outpoints[-mine:], tip)
         except BaseException:
             there.cancel()
             raise
         return CoinBatch.joined([await there, here])
 
-    def _read_here(self, view: FollowingView, outpoints: Sequence[bytes], tip: Tip) -> CoinBatch:
+    def _read_here(self, view: FollowingView, outpoints: bytes, tip: Tip) -> CoinBatch:
         self.reads += 1
         self.local_reads += 1
-        self.read_keys += len(outpoints)
-        return view.read(b"".join(outpoints), tip)
+        self.read_keys += len(outpoints) // OUTPOINT_SIZE
+        return view.read(outpoints, tip)
 
     def begin(self, draft: BlockDraft, context: BlockContext) -> Ahead | None:
         """Reads the last few coins of a draft and starts its last few scripts, before anything else is checked; None
@@ -88,8 +90,8 @@ class Reading:
         if not 0 < len(positions) <= FEW_SCRIPTS:
             return None
         wanted = draft.unobserved()
-        outpoints = [o for segment, inputs in wanted for o in draft.outpoints_of_inputs(segment, inputs)]
-        if len(outpoints) > self._few:
+        outpoints = draft.outpoints_wanted(wanted)
+        if len(outpoints) > self._few * OUTPOINT_SIZE:
             return None
         if outpoints:
             try:
@@ -110,10 +112,10 @@ class Reading:
     def _ahead(
         self, tip: Tip, flags: int, known: Known | None = None, reserve: int = 0, ready: Jobs | None = None
     ) -> Ahead:
-        async def read(outpoints: list[bytes]) -> CoinBatch:
+        async def read(outpoints: bytes) -> CoinBatch:
             self.reads += 1
-            self.read_keys += len(outpoints)
-            return await self._ask(b"".join(outpoints), tip)
+            self.read_keys += len(outpoints) // OUTPOINT_SIZE
+            return await self._ask(outpoints, tip)
 
         return Ahead(tip, flags, self._stream(flags, reserve), read, known, ready)
 
@@ -177,14 +179,15 @@ class Reading:
             except ValueError:
                 pass  # given up while a thread is at it: it ends by itself, and nobody hears of it
 
-    async def _coins_wanted(self, outpoints: list[bytes], tip: Tip, ahead: Ahead | None) -> CoinBatch:
+    async def _coins_wanted(self, outpoints: bytes, tip: Tip, ahead: Ahead | None) -> CoinBatch:
         if ahead is None or not ahead.reads:
             return await self.coins(outpoints, tip)
         found, at = await ahead.coins(outpoints)
         missing = np.flatnonzero(at < 0)
-        if len(missing) == len(outpoints):
+        if len(missing) == len(at):
             return await self.coins(outpoints, tip)
-        both = CoinBatch.joined([found, await self.coins([outpoints[i] for i in missing.tolist()], tip)])
+        rest = np.frombuffer(outpoints, f"V{OUTPOINT_SIZE}")[missing].tobytes()
+        both = CoinBatch.joined([found, await self.coins(rest, tip)])
         at[missing] = len(found) + np.arange(len(missing))
         return CoinBatch(both.rows[at], both.arena)
 

@@ -111,7 +111,7 @@ class DraftSlot:
         _ = self.witness_root
         if context is not None and self.draft.version == context.tip.version:
             self.draft.work_out(context)
-        if len(self.draft.missing()) <= FEW_MISSING:
+        if 0 < len(self.draft.missing()) <= FEW_MISSING:  # with nothing missing nobody is away: a verdict comes next
             self.grow_tree()
 
     def drop_before(self, version: TipVersion) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from models.coins.codec import split_outpoints
 from models.coins.coin import Coin
 from models.coins.columns import ABSENT, CoinBatch, CoinColumns
 from models.consensus.check import check_block_draft, drive
@@ -137,7 +138,7 @@ def _draft_of(dump: Dump) -> BlockDraft:
     version = dump.context.tip.version
     draft.begin(version, dump.context.script_flags)
     for segment, inputs in draft.unobserved():
-        outpoints = draft.outpoints_of_inputs(segment, inputs)
+        outpoints = split_outpoints(draft.outpoints_of_inputs(segment, inputs))
         known = [i for i, outpoint in enumerate(outpoints) if outpoint in dump.coins]
         batch = CoinBatch.of_coins([dump.coins[outpoints[i]] for i in known])
         draft.observe(segment, inputs[known], batch, version)

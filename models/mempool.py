@@ -8,6 +8,8 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from models.consensus.context import TipVersion
 from models.consensus.table import TxRecord
 from models.errors import ClientError
@@ -77,11 +79,11 @@ class NewOutputs:
 
 
 class ScriptCache:
-    """Which transactions' scripts all pass, by (wtxid, flags); only passes, bounded, the oldest forgotten first."""
+    """Which transactions' scripts all pass, and under which flags; only passes, bounded, the oldest forgotten first."""
 
     def __init__(self, bound: int):
         self._bound = bound
-        self._passed: OrderedDict[tuple[bytes, int], None] = OrderedDict()
+        self._passed: OrderedDict[bytes, int] = OrderedDict()  # wtxid -> the flags of the latest pass
 
     def __len__(self) -> int:
         return len(self._passed)
@@ -89,14 +91,13 @@ class ScriptCache:
     def add(self, wtxids: Iterable[bytes], flags: int) -> None:
         """Remembers passes."""
         for wtxid in wtxids:
-            self._passed[wtxid, flags] = None
+            self._passed[wtxid] = flags
         while len(self._passed) > self._bound:
             self._passed.popitem(last=False)
 
     def knows(self, wtxids: Sequence[bytes], flags: int) -> list[bool]:
         """Which of `wtxids` are known to pass under exactly these flags."""
-        passed = self._passed
-        return [(wtxid, flags) in passed for wtxid in wtxids]
+        return [passed == flags for passed in map(self._passed.get, wtxids)]
 
 
 class Mempool:
@@ -202,11 +203,13 @@ class Mempool:
         """Whether a transaction here spends this outpoint (36 bytes)."""
         return outpoint in self._spender
 
-    def lookup(self, wtxids: Sequence[bytes]) -> tuple[list[int], list[MempoolEntry]]:
-        """Which of `wtxids` are here: ascending positions and their entries."""
-        get = self._entries.get
-        found = [(i, entry) for i, entry in enumerate(map(get, wtxids)) if entry is not None]
-        return [i for i, _ in found], [entry for _, entry in found]
+    def lookup(self, wtxids: Sequence[bytes]) -> tuple[np.ndarray, list[MempoolEntry]]:
+        """Which of `wtxids` are here: ascending positions (int64) and their entries."""
+        found = list(map(self._entries.get, wtxids))
+        entries = [entry for entry in found if entry is not None]
+        if len(entries) == len(found):
+            return np.arange(len(found)), entries
+        return np.flatnonzero([entry is not None for entry in found]), entries
 
     def block_connected(self, transactions: Iterable[tuple[bytes, list[bytes]]]) -> int:
         """Drops what a block (txid, prevouts of each transaction) confirmed or conflicts with; how many went."""

@@ -12,6 +12,8 @@ from models.errors import StoreCorrupt
 __all__ = [
     "COIN_PREFIX",
     "MAX_SCRIPT_SIZE",
+    "OUTPOINT_SIZE",
+    "TXID_SIZE",
     "coin_key",
     "coin_keys",
     "compress_amount",
@@ -25,6 +27,7 @@ __all__ = [
     "read_coin",
     "read_txout",
     "read_varint",
+    "split_outpoints",
     "write_varint",
 ]
 
@@ -199,6 +202,11 @@ def coin_key(outpoint: bytes) -> bytes:
     if vout < 0x80:
         return COIN_PREFIX + outpoint[: TXID_SIZE + 1]
     return COIN_PREFIX + outpoint[:TXID_SIZE] + write_varint(vout)
+
+
+def split_outpoints(outpoints: bytes) -> list[bytes]:
+    """Joined outpoints one by one."""
+    return [outpoints[at : at + OUTPOINT_SIZE] for at in range(0, len(outpoints), OUTPOINT_SIZE)]
 
 
 def coin_keys(outpoints: bytes) -> tuple[list[bytes], list[int]]:

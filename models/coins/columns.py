@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from models.coins.codec import decompress_script
+from models.coins.codec import KEY_SIZE, decompress_script
 from models.coins.coin import Coin
 from models.errors import StoreCorrupt
 from models.script.classes import (
@@ -184,23 +184,25 @@ def decode_batch(values: Sequence[bytes | None], xor_key: bytes) -> CoinBatch:
     """
     rows = np.zeros(len(values), COIN_ROW)
     rows["state"] = ABSENT
-    found = np.array([i for i, v in enumerate(values) if v is not None], np.int64)
-    if not len(found):
-        return CoinBatch(rows, np.zeros(0, np.uint8))
     present = [v for v in values if v is not None]
-    sizes = np.array([len(v) for v in present], np.int64)
+    if not present:
+        return CoinBatch(rows, np.zeros(0, np.uint8))
+    all_there = len(present) == len(values)
+    found = slice(None) if all_there else np.array([i for i, v in enumerate(values) if v is not None], np.int64)
+    sizes = np.fromiter(map(len, present), np.int64, len(present))
     starts = np.zeros(len(present) + 1, np.int64)
     np.cumsum(sizes, out=starts[1:])
     ends = starts[1:]
     data = np.frombuffer(b"".join(present) + bytes(16), np.uint8).copy()  # the tail lets a cut record be seen
-    inside = np.arange(starts[-1]) - np.repeat(starts[:-1], sizes)
-    data[: starts[-1]] ^= np.frombuffer(xor_key, np.uint8)[inside & 7]
+    whole = data[: starts[-1]]
+    phases = np.repeat((starts[:-1] & 7).astype(np.uint8), sizes)  # every record is obfuscated from its own beginning
+    inside = np.frombuffer(bytes(range(KEY_SIZE)) * (len(whole) // KEY_SIZE + 1), np.uint8)[: len(whole)] - phases
+    whole ^= np.frombuffer(xor_key, np.uint8)[inside & (KEY_SIZE - 1)]
 
     pos = starts[:-1].copy()
     code = _read_varints(data, pos, 5)
     value = _decompress_amounts(_read_varints(data, pos, 10))
     script_type = _read_varints(data, pos, 5)
-    header = pos - starts[:-1]
     payload = ends - pos
     expected = _payload_sizes(script_type)
     if (payload != expected).any() or (code > 0xFFFFFFFF).any():
@@ -208,7 +210,10 @@ def decode_batch(values: Sequence[bytes | None], xor_key: bytes) -> CoinBatch:
 
     oversized = (script_type >= SPECIAL_SCRIPTS) & (payload > MAX_SCRIPT_SIZE)
     script_class_ = _classify(data, pos, payload, script_type)
-    arena = data[: starts[-1]][inside >= np.repeat(header, sizes)]
+    edges = np.zeros(len(whole) + 1, np.int8)
+    edges[pos] += 1
+    edges[ends] -= 1  # after the former: a script may be empty
+    arena = whole[np.cumsum(edges[:-1], dtype=np.int8).view(bool)]
     script_at = np.zeros(len(present), np.int64)
     np.cumsum(payload[:-1], out=script_at[1:])
     if oversized.any():

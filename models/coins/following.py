@@ -11,21 +11,39 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
 
-from models.coins.codec import coin_key, coin_keys, encode_coin, obfuscate
+import numpy as np
+
+from models.coins.codec import OUTPOINT_SIZE, TXID_SIZE, coin_key, coin_keys, encode_coin, obfuscate
 from models.coins.coin import Coin
 from models.coins.columns import CoinBatch, decode_batch
 from models.consensus.context import Tip, TipVersion
 from models.errors import CoinsReadError, StaleView, StoreCorrupt
-from models.storage.reader import BLOCK_CACHE, CoinsReader
+from models.storage.reader import BLOCK_CACHE, RUN_PATIENCE, CoinsReader
 
 __all__ = ["FollowingView"]
 
 MAX_OVERLAY = 100_000  # entries of some 260 bytes, in every process that reads; a block changes about 15,000 coins
 SMALLEST_SHARE = 4  # keys for one thread: fewer are not worth handing over
 FEW_KEYS = 64  # up to here somebody waits for a handful of coins, and each may be a disk's seek away
+LONG_RUN = 128  # keys
 WARM_SHARE = 64  # keys for one thread of a large request, which keeps many reads under way anyway
 
 _NOTHING: Mapping[bytes, bytes | None] = MappingProxyType({})
+
+
+def _take_runs(blob: bytes, order: list[int]) -> tuple[list[list[int]], list[int]]:
+    """Runs of outputs of one transaction that are read fastest in one pass each, and what is left of `order`."""
+    table = np.frombuffer(blob, np.uint8).reshape(-1, OUTPOINT_SIZE)[np.array(order)]
+    heads = np.ascontiguousarray(table[:, :8]).view("<u8")[:, 0]  # equal for other transactions hardly ever
+    cuts = np.flatnonzero(heads[1:] != heads[:-1]) + 1
+    starts, ends = np.concatenate(([0], cuts)), np.concatenate((cuts, [len(order)]))
+    if (ends - starts).max() < LONG_RUN:
+        return [], order
+    vouts = np.ascontiguousarray(table[:, TXID_SIZE:]).view("<u4")[:, 0].astype(np.int64)
+    long = (ends - starts >= LONG_RUN) & (vouts[ends - 1] - vouts[starts] < RUN_PATIENCE * (ends - starts))
+    runs = [order[start:end] for start, end in zip(starts[long].tolist(), ends[long].tolist(), strict=True)]
+    others = np.repeat(~long, ends - starts)
+    return runs, [i for i, other in zip(order, others.tolist(), strict=True) if other]
 
 
 class _State:
@@ -79,11 +97,11 @@ class FollowingView:
         self.reads += 1
         self.keys += len(keys)
         try:
-            return decode_batch(self._lookup(state, keys, order), state.reader.xor_key)
+            return decode_batch(self._lookup(state, blob, keys, order), state.reader.xor_key)
         except StoreCorrupt as error:
             raise CoinsReadError(f"{self._path}: {error}") from None
 
-    def _lookup(self, state: _State, keys: list[bytes], order: list[int]) -> list[bytes | None]:
+    def _lookup(self, state: _State, blob: bytes, keys: list[bytes], order: list[int]) -> list[bytes | None]:
         changes = state.changes
         values: list[bytes | None] = [None] * len(keys)
         below = order
@@ -94,20 +112,24 @@ class FollowingView:
                     values[i] = changes[keys[i]]
                 else:
                     below.append(i)
-        for part, got in self._get(state.reader, keys, below):
+        for part, got in self._get(state.reader, blob, keys, below):
             for i, value in zip(part, got, strict=True):
                 values[i] = value
         return values
 
     def _get(
-        self, reader: CoinsReader, keys: list[bytes], order: list[int]
+        self, reader: CoinsReader, blob: bytes, keys: list[bytes], order: list[int]
     ) -> Iterable[tuple[list[int], list[bytes | None]]]:
-        """In key order, so that neighbours in the database are read together; spread over the threads."""
+        """In key order, so that neighbours in the database are read together; spread over the threads, but for outputs
+        of one transaction that lie side by side."""
         if self._pool is None or len(order) <= SMALLEST_SHARE:
             return [(order, reader.get_run([keys[i] for i in order]))]
+        shares, rest = ([], order) if len(order) <= FEW_KEYS else _take_runs(blob, order)
         smallest = SMALLEST_SHARE if len(order) <= FEW_KEYS else WARM_SHARE
-        share = max(smallest, -(-len(order) // self._threads))
-        shares = [order[at : at + share] for at in range(0, len(order), share)]
+        share = max(smallest, -(-len(rest) // self._threads))
+        shares += [rest[at : at + share] for at in range(0, len(rest), share)]
+        if len(shares) == 1:
+            return [(shares[0], reader.get_run([keys[i] for i in shares[0]]))]
         got = self._pool.map(lambda part: reader.get_run([keys[i] for i in part]), shares)
         return zip(shares, got, strict=True)
 

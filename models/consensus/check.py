@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from models.coins.codec import OUTPOINT_SIZE, split_outpoints
 from models.coins.coin import Coin
 from models.coins.columns import ABSENT, CoinBatch
 from models.consensus import reasons as r
@@ -30,9 +31,9 @@ __all__ = ["BlockJudgement", "CoinsWanted", "ScriptsWanted", "check_block_draft"
 
 @dataclass(frozen=True)
 class CoinsWanted:
-    """Answer with a CoinBatch for these outpoints, at the tip version of the context."""
+    """Answer with a CoinBatch for these outpoints (joined), at the tip version of the context."""
 
-    outpoints: list[bytes]
+    outpoints: bytes
 
 
 @dataclass(frozen=True)
@@ -135,22 +136,23 @@ def _read_coins(
     version, generation = draft.version, draft.generation
     assert version is not None
     wanted = draft.unobserved()
-    outpoints = [o for segment, inputs in wanted for o in draft.outpoints_of_inputs(segment, inputs)]
+    outpoints = draft.outpoints_wanted(wanted)
     probes = draft.unprobed() if bip30 else np.zeros(0, np.int64)
     outputs, counts = draft.outpoints_of_outputs(probes)
-    own = [coinbase.txid + n.to_bytes(4, "little") for n in range(coinbase.n_out)] if bip30 else []
+    own = b"".join([coinbase.txid + n.to_bytes(4, "little") for n in range(coinbase.n_out)]) if bip30 else b""
     overwrites_own = False
     if outpoints or outputs or own:
         batch = yield CoinsWanted(outpoints + own + outputs)
         if draft.generation != generation:
             raise StaleView("the tip moved while the coins of a block were read")
-        if len(batch) != len(outpoints) + len(own) + len(outputs):
-            raise InternalError(f"{len(outpoints) + len(own) + len(outputs)} coins were asked for, {len(batch)} came")
+        spent, made, asked = (len(part) // OUTPOINT_SIZE for part in (outpoints, own, outpoints + own + outputs))
+        if len(batch) != asked:
+            raise InternalError(f"{asked} coins were asked for, {len(batch)} came")
         judgement.coins_read = len(batch)
         draft.observe_wanted(wanted, batch, version)
-        present = batch.rows["state"][len(outpoints) :] != ABSENT
-        overwrites_own = bool(present[: len(own)].any())
-        present = present[len(own) :]
+        present = batch.rows["state"][spent:] != ABSENT
+        overwrites_own = bool(present[:made].any())
+        present = present[made:]
         if len(probes):
             ends = np.cumsum(counts)
             hits = np.concatenate(([0], np.cumsum(present)))
@@ -203,7 +205,7 @@ def drive(
         while True:
             wanted = next(steps) if answer is None else steps.send(answer)
             if isinstance(wanted, CoinsWanted):
-                read = coins(wanted.outpoints)
+                read = coins(split_outpoints(wanted.outpoints))
                 answer = read if isinstance(read, CoinBatch) else CoinBatch.of_coins(read)
             else:
                 answer = scripts(list(wanted.jobs), wanted.flags)

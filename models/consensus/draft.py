@@ -176,20 +176,21 @@ class BlockDraft:
         for part, positions in zip(self._parts, self._positions, strict=True):
             yield positions, part.table
 
-    def outpoints_of_inputs(self, segment: int, inputs: np.ndarray) -> list[bytes]:
-        """The outpoints that inputs of a segment spend."""
-        return np.ascontiguousarray(self._parts[segment].table.ins["prevout"][inputs]).tolist()
+    def outpoints_of_inputs(self, segment: int, inputs: np.ndarray) -> bytes:
+        """The outpoints that inputs of a segment spend, joined."""
+        return self._parts[segment].table.ins["prevout"][inputs].tobytes()
 
-    def outpoints_of_outputs(self, positions: np.ndarray) -> tuple[list[bytes], np.ndarray]:
-        """All outputs of transactions, as outpoints, and how many each has."""
+    def outpoints_wanted(self, wanted: Iterable[tuple[int, np.ndarray]]) -> bytes:
+        """The outpoints of what `unobserved` told of, joined."""
+        return b"".join([self.outpoints_of_inputs(segment, inputs) for segment, inputs in wanted])
+
+    def outpoints_of_outputs(self, positions: np.ndarray) -> tuple[bytes, np.ndarray]:
+        """All outputs of transactions, as joined outpoints, and how many each has."""
         counts = self.rows["n_out"][positions].astype(np.int64)
-        txids = np.ascontiguousarray(self.rows["txid"][positions]).tolist()
-        outpoints = [
-            txid + n.to_bytes(4, "little")
-            for txid, count in zip(txids, counts.tolist(), strict=True)
-            for n in range(count)
-        ]
-        return outpoints, counts
+        outpoints = np.empty(int(counts.sum()), [("txid", "V32"), ("vout", "<u4")])
+        outpoints["txid"] = np.repeat(self.rows["txid"][positions], counts)
+        outpoints["vout"] = np.arange(len(outpoints)) - np.repeat(np.cumsum(counts) - counts, counts)
+        return outpoints.tobytes(), counts
 
     def unverified(self) -> np.ndarray:
         """Positions whose scripts are not known to pass."""

@@ -206,12 +206,14 @@ class TxTable:
     @classmethod
     def from_records(cls, records: Sequence[TxRecord]) -> "TxTable":
         """Joins packed transactions; no work per input."""
+        columns = zip(*records, strict=True) if records else ((),) * 5
+        raws, rows, ins, outs, scripts = (b"".join(column) for column in columns)
         return cls(
-            np.frombuffer(b"".join([r.row for r in records]), TX_ROW),
-            np.frombuffer(b"".join([r.ins for r in records]), IN_ROW),
-            np.frombuffer(b"".join([r.outs for r in records]), OUT_ROW),
-            np.frombuffer(b"".join([r.scripts for r in records]), np.uint8),
-            np.frombuffer(b"".join([r.raw for r in records]), np.uint8),
+            np.frombuffer(rows, TX_ROW),
+            np.frombuffer(ins, IN_ROW),
+            np.frombuffer(outs, OUT_ROW),
+            np.frombuffer(scripts, np.uint8),
+            np.frombuffer(raws, np.uint8),
         )
 
     @classmethod

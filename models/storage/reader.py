@@ -25,6 +25,7 @@ __all__ = [
     "CONFIG_FILE",
     "HEAD_BLOCKS_KEY",
     "OBFUSCATION_KEY",
+    "RUN_PATIENCE",
     "CoinsReader",
     "live_tables",
     "parse_obfuscation_key",
@@ -208,24 +209,24 @@ class CoinsReader:
         first, last = min(keys), max(keys)
         if first[:TXID_END] != last[:TXID_END]:
             return self.multi_get(keys)
-        wanted = dict.fromkeys(keys)
+        wanted: dict[bytes, bytes | None] = dict.fromkeys(keys)
         left = RUN_PATIENCE * len(wanted)
+        passed = False
         try:
-            iterator = database.iter()
-            iterator.seek(first)
-            while iterator.valid():
-                key = iterator.key()
+            for key, value in database.items(from_key=first):
                 if key > last:
+                    passed = True
                     break
                 if key in wanted:
-                    wanted[key] = iterator.value()
+                    wanted[key] = value
                 left -= 1
                 if not left:  # too much lies between them
-                    return self.multi_get(keys)
-                iterator.next()
-            iterator.status()  # an error ends an iteration as the end of the database does
+                    break
         except Exception as error:  # rocksdict has no exception type of its own
             raise CoinsReadError(f"cannot read coins from {self.path}: {error}") from error
+        if not passed:  # nor is the end of an iteration proof of absence: an error ends it as well
+            rest = [key for key, value in wanted.items() if value is None]
+            wanted.update(zip(rest, self.multi_get(rest), strict=True))
         return [wanted[key] for key in keys]
 
     def read_coins(self, outpoints: Sequence[bytes]) -> list[Coin | None]:

@@ -4,6 +4,7 @@ coins of another tip than the one it was asked for.
 
 import threading
 from collections.abc import Callable, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ class Database:
         self.best = tip(0).hash
         self.opens = 0
         self.failure: Exception | None = None
+        self.passes: list[list[bytes]] = []
 
     def open(self, path: Path, best: bytes) -> Any:
         self.opens += 1
@@ -55,6 +57,7 @@ class Reader:
         self._values = {coin_key(o): obfuscate(encode_coin(c), KEY) for o, c in coins.items()}
 
     def get_run(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        self._database.passes.append(list(keys))
         if self._database.failure:
             raise self._database.failure
         return [self._values.get(key) for key in keys]
@@ -79,6 +82,36 @@ def test_answers_are_in_the_order_of_the_questions(view: FollowingView) -> None:
     numbers = [33, 2, 77, 5, 0, 99, 21, 2, 8, 13, 39, 38]
     assert read(view, numbers, tip(0)) == [coin(n) if n < 40 else None for n in numbers]
     assert read(view, [], tip(0)) == []
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_outputs_of_one_transaction_that_lie_side_by_side_are_read_in_one_pass(threads: int) -> None:
+    """Beside scattered ones, one whose outputs lie far apart, absences, changes and outpoints asked for twice."""
+    many, sparse = bytes([201]) * 32, bytes([202]) * 32
+
+    def output(txid: bytes, vout: int) -> bytes:
+        return txid + vout.to_bytes(4, "little")
+
+    dense = [output(many, n) for n in range(16_300, 16_500, 2) for _ in range(2)]
+    apart = [output(sparse, n * 100) for n in range(200)]
+    scattered = [outpoint(n) for n in range(200)]
+    asked = [o for three in zip_longest(dense, apart, scattered) for o in three if o is not None]
+    there = {o: coin(i % 250) for i, o in enumerate([*dense[::3], *apart[::2], *scattered[::2]])}
+    database = Database(there)
+    view = FollowingView(Path("nowhere"), threads, open_reader=database.open)
+
+    def found(n: int) -> list[Coin | None]:
+        batch = view.read(asked, tip(n))
+        return [batch.coin(i) for i in range(len(batch))]
+
+    assert found(0) == [there.get(o) for o in asked]
+    runs = [keys for keys in database.passes if len(keys) > 150]
+    if threads > 1:
+        assert runs == [[coin_key(o) for o in sorted(dense, key=lambda o: int.from_bytes(o[32:], "little"))]]
+    assert sorted(key for keys in database.passes for key in keys) == sorted(map(coin_key, asked))
+    view.follow(tip(0).version, tip(1), dense[:9], [(dense[-1], coin(7))])
+    there = {o: c for o, c in there.items() if o not in dense[:9]} | {dense[-1]: coin(7)}
+    assert found(1) == [there.get(o) for o in asked]
 
 
 def test_one_handle_serves_all_reads_at_a_tip(view: FollowingView, database: Database) -> None:

@@ -8,6 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
+from models.coins.codec import split_outpoints
 from models.coins.coin import Coin
 from models.coins.columns import CoinBatch
 from models.consensus.check import BlockJudgement, check_block_draft, drive
@@ -67,7 +68,8 @@ class Telling:
             waiting = np.flatnonzero(segment.source == FROM_DATABASE).tolist()
             some = np.array([i for i in waiting if rng.random() < 0.5], np.int64)
             if len(some):
-                coins = CoinBatch.of_coins(self.chain.read(self.draft.outpoints_of_inputs(number, some)))
+                spent = split_outpoints(self.draft.outpoints_of_inputs(number, some))
+                coins = CoinBatch.of_coins(self.chain.read(spent))
                 self.draft.observe(number, some, coins, context.tip.version)
         filled = np.flatnonzero(self.draft.filled).tolist()
         some = np.array([p for p in filled if rng.random() < 0.4], np.int64)

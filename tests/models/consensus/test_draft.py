@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from models.coins.codec import split_outpoints
 from models.coins.coin import Coin
 from models.coins.columns import CoinBatch
 from models.consensus.check import CoinsWanted, ScriptsWanted, check_block_draft, drive
@@ -230,7 +231,7 @@ def test_a_tip_that_moves_while_coins_are_read_makes_the_check_stale(when: str) 
     else:
         told.draft.begin(TipVersion(9, 9), told.context.script_flags)
     with pytest.raises(StaleView, match="the tip moved"):
-        steps.send(CoinBatch.of_coins(chain.read(wanted.outpoints)))
+        steps.send(CoinBatch.of_coins(chain.read(split_outpoints(wanted.outpoints))))
     told.draft.forget_coins()
     assert told.judge() is None
 
@@ -249,7 +250,7 @@ def test_what_was_forgotten_and_begun_anew_by_another_check_makes_the_check_stal
     second = told.steps()
     next(second)
     with pytest.raises(StaleView, match="the tip moved"):
-        first.send(CoinBatch.of_coins(chain.read(wanted.outpoints)))
+        first.send(CoinBatch.of_coins(chain.read(split_outpoints(wanted.outpoints))))
     assert told.judge() is None
 
 
@@ -271,7 +272,7 @@ def test_a_tip_that_moves_while_scripts_are_made_ready_makes_the_check_stale(cou
         steps = told.steps()
         wanted = next(steps)
         assert isinstance(wanted, CoinsWanted)
-        wanted = steps.send(CoinBatch.of_coins(chain.read(wanted.outpoints)))
+        wanted = steps.send(CoinBatch.of_coins(chain.read(split_outpoints(wanted.outpoints))))
         assert isinstance(wanted, ScriptsWanted)
         for _ in range(moved_after):
             next(wanted.jobs)
@@ -299,10 +300,10 @@ def test_two_checks_of_one_draft_side_by_side() -> None:
     greedy = TxRecord.of(block_on(chain, raws, reward=2**40).transactions[0])
     first, second = told.steps(), told.steps(coinbase=block_on(chain, raws, reward=2**40).transactions[0])
     one, two = next(first), next(second)
-    wanted = first.send(CoinBatch.of_coins(chain.read(one.outpoints)))
+    wanted = first.send(CoinBatch.of_coins(chain.read(split_outpoints(one.outpoints))))
     assert isinstance(wanted, ScriptsWanted)
     with pytest.raises(StopIteration) as ended:
-        second.send(CoinBatch.of_coins(chain.read(two.outpoints)))
+        second.send(CoinBatch.of_coins(chain.read(split_outpoints(two.outpoints))))
     assert ended.value.value.failure.reason.text == "bad-cb-amount"
     assert ended.value.value.rows["txid"][0].tobytes() == greedy.txid
     with pytest.raises(StopIteration) as ended:
@@ -488,7 +489,7 @@ def test_jobs_of_some_are_those_of_the_drafts_generation() -> None:
     steps = told.steps()
     wanted = next(steps)
     assert isinstance(wanted, CoinsWanted)
-    wanted = steps.send(CoinBatch.of_coins(chain.read(wanted.outpoints)))
+    wanted = steps.send(CoinBatch.of_coins(chain.read(split_outpoints(wanted.outpoints))))
     assert isinstance(wanted, ScriptsWanted)
     jobs = list(wanted.some(np.array([False, True, True])))
     assert jobs == list(wanted.jobs)[1:]

@@ -1,7 +1,7 @@
 """The read-only view: equal to what Core recorded, never torn beside a writer, and errors that are no absences."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import plyvel
@@ -11,7 +11,7 @@ from models.coins.codec import coin_key
 from models.coins.coin import Coin
 from models.errors import CoinsReadError, StaleView, StoreError
 from models.storage.coinsdb import CoinsOwner, open_leveldb
-from models.storage.reader import CONFIG_FILE, CoinsReader
+from models.storage.reader import CONFIG_FILE, SHORTEST_RUN, CoinsReader
 from models.wire.hashes import from_display, to_display
 from tests.models.storage.busy_writer import check_consistent
 
@@ -172,4 +172,25 @@ def test_a_run_of_neighbours_is_read_as_one_by_one(tmp_path: Path) -> None:
         keys = [coin_key(txid + n.to_bytes(4, "little")) for n in asked]
         for order in (keys, keys[::-1], [*keys, coin_key(other + bytes(4))]):
             assert reader.get_run(order) == reader.multi_get(order)
+    last = [coin_key(bytes([9]) * 32 + n.to_bytes(4, "little")) for n in range(40)]  # nothing stands behind them
+    assert reader.get_run(last) == reader.multi_get(last)
     reader.close()
+
+
+def test_a_pass_that_ends_early_proves_no_absence(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """RocksDB's iterator stops at an error as it does at the end of the database; what it had not met is asked for."""
+    keys = sorted(coin_key(bytes([7]) * 32 + n.to_bytes(4, "little")) for n in range(SHORTEST_RUN))
+    reader = CoinsReader.open(store)
+    asked = []
+
+    class Broken:
+        def items(self, from_key: bytes) -> Iterator[tuple[bytes, bytes]]:
+            return iter([(keys[0], b"zero"), (keys[1], b"one")])
+
+        def get(self, wanted: list[bytes]) -> list[bytes | None]:
+            asked.append(wanted)
+            return [b"found"] * len(wanted)
+
+    monkeypatch.setattr(reader, "_database", Broken())
+    assert reader.get_run(keys) == [b"zero", b"one", *[b"found"] * (SHORTEST_RUN - 2)]
+    assert asked == [keys[2:]]

@@ -38,6 +38,7 @@ from models.drafts import DraftSlot, Op, pack_ops
 from models.errors import ClientError, CollectionLost, StaleView, WorkerLost
 from models.messages import FlatCoin, FlatTip, in_pieces, pack_batch, pack_verdict, unwrap
 from models.wire.block import BlockHeader, serialize_block
+from models.wire.hashes import split_hashes
 from models.wire.merkle import MerkleTree, path_root
 from models.wire.transaction import decode_transaction
 
@@ -171,8 +172,7 @@ class CollectionActor:
                 context = await self._context()
                 looking = self._look_up(wtxids, context.script_flags)
                 await asyncio.sleep(0)  # the mempool looks while the list is taken in, here and where it is judged
-                split = [wtxids[at : at + 32] for at in range(0, len(wtxids), 32)]
-                collection = TxCollection(split, self._settings["collection_budget"])
+                collection = TxCollection(split_hashes(wtxids), self._settings["collection_budget"])
                 entry = _Entry(key, client, collection, set(), f"{self._id}/{key}", room=room)
                 entry.draft = DraftSlot() if takes_slot else None
                 return await self._make(entry, wtxids, context, looking)

@@ -22,7 +22,7 @@ from models.messages import FlatTip, unpack_batch
 from models.script.jobs import pack_jobs
 from models.storage.mempooldat import read_mempool
 from models.wire.block import decode_block
-from models.wire.hashes import to_display
+from models.wire.hashes import split_hashes, to_display
 from models.wire.transaction import decode_transaction
 
 __all__ = ["MempoolActor"]
@@ -127,7 +127,7 @@ class MempoolActor:
         """Which of joined 32-byte wtxids are here: columns of their facts, `positions`, `verified` (scripts), and `new`
         (outputs, at the tip version `new_at`; see `NewOutputs`)."""
         wtxids = b"".join(pieces)
-        split = [wtxids[at : at + 32] for at in range(0, len(wtxids), 32)]
+        split = split_hashes(wtxids)
         positions, entries = self._pool.lookup(split)
         self._counts["lookups"] += 1
         self._counts["found"] += len(entries)
@@ -149,7 +149,7 @@ class MempoolActor:
     @answers
     async def verified(self, wtxids: bytes, flags: int) -> np.ndarray:
         """Which of joined 32-byte wtxids have scripts that are known to pass under these flags, one bool each."""
-        split = [wtxids[at : at + 32] for at in range(0, len(wtxids), 32)]
+        split = split_hashes(wtxids)
         return np.array(self._scripts.knows(split, flags), bool)
 
     @answers
@@ -180,8 +180,8 @@ class MempoolActor:
         """What a followed node says: joined txids that left its mempool, then transactions that entered it. One that is
         here with another witness is replaced. How many went and came; what can be no candidate is skipped."""
         removed = added = 0
-        for at in range(0, len(gone), 32):
-            entry = self._pool.by_txid(gone[at : at + 32])
+        for txid in split_hashes(gone):
+            entry = self._pool.by_txid(txid)
             removed += entry is not None and len(self._pool.remove(entry.record.wtxid))
         for i, raw in enumerate(raws):
             tx = decode_transaction(raw)

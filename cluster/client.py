@@ -312,11 +312,10 @@ class Cluster:
 
         Raises ClientError with Core's text for more than 16,666 of them, a duplicate, or what is no hash.
         """
-        hashes = parse_wtxids(list(wtxids))
-        blob = b"".join(hashes)
+        blob = parse_wtxids(list(wtxids))
         key = secrets.token_hex(16)
         actor, unknown = self._open(key, blob)
-        return Collection(actor, key, unknown, len(hashes))
+        return Collection(actor, key, unknown, len(blob) // 32)
 
     def _open(self, key: str, blob: bytes) -> tuple[Any, list[int]]:
         """A collection actor with a free slot; one more is started if there is none; after eight, any."""

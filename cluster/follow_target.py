@@ -16,6 +16,7 @@ from models.consensus.context import Tip
 from models.consensus.params import ChainParams, get_params
 from models.errors import Busy, InternalError, StaleView, WorkerLost
 from models.messages import unpack_tip, unwrap
+from models.wire.hashes import split_hashes
 
 __all__ = ["RayTarget"]
 
@@ -142,4 +143,4 @@ def _answers(address: str) -> bool:
 def _split(joined: bytes) -> list[bytes]:
     if len(joined) % 32:
         raise InternalError(f"{len(joined)} bytes are no list of ids")
-    return [joined[at : at + 32] for at in range(0, len(joined), 32)]
+    return split_hashes(joined)

@@ -18,7 +18,7 @@ from models.consensus.table import COINBASE, TxRecord, TxTable, starts_of
 from models.errors import ClientError, DecodeError, InternalError
 from models.script.jobs import ScriptJob
 from models.wire.block import SEEN_TOGETHER
-from models.wire.hashes import from_display, to_display
+from models.wire.hashes import from_display, split_hashes, to_display
 from models.wire.transaction import Transaction, decode_transaction
 
 __all__ = ["COLLECTION_BUDGET", "PrefetchBatch", "TxCollection", "check_wtxids", "parse_wtxids"]
@@ -29,27 +29,34 @@ QUEUED_INPUT = 36  # bytes that one queued outpoint is charged
 PROBE_ENTRY = 1  # bytes that one remembered BIP30 answer takes
 
 
-def parse_wtxids(wtxids: Sequence[str]) -> list[bytes]:
-    """Checks a declaration's list (SPEC 1.2) and returns its hashes in internal order.
+def parse_wtxids(wtxids: Sequence[str]) -> bytes:
+    """Checks a declaration's list (SPEC 1.2) and returns its hashes joined, 32 bytes each in internal order.
 
     Raises ClientError with Core's text: too many, then what is no hash, then duplicates.
     """
     if len(wtxids) > MAX_COLLECTION_TXS:
         raise ClientError(f"too many wtxids ({len(wtxids)} > {MAX_COLLECTION_TXS})")
+    blob = _hashes_of(wtxids)
+    if blob is None:
+        blob = b"".join([from_display(wtxid, "wtxid") for wtxid in wtxids])
+    heads = np.sort(np.frombuffer(blob, "<u8")[::4])
+    if (heads[1:] == heads[:-1]).any():  # otherwise no two hashes are equal
+        check_wtxids(split_hashes(blob))
+    return blob
+
+
+def _hashes_of(wtxids: Sequence[str]) -> bytes | None:
+    """The hashes joined, all turned round at once; None if any of them is no hash."""
     try:
         joined = "".join(wtxids)
-        hashes = None
-        if len(joined) == 64 * len(wtxids) and all(map((64).__eq__, map(len, wtxids))):
-            blob = bytes.fromhex(joined)
-            if len(blob) * 2 == len(joined):  # fromhex skips white space
-                blob = np.frombuffer(blob, np.uint8).reshape(-1, 32)[:, ::-1].tobytes()
-                hashes = [blob[at : at + 32] for at in range(0, len(blob), 32)]
+        if len(joined) != 64 * len(wtxids) or not all(map((64).__eq__, map(len, wtxids))):
+            return None
+        blob = bytes.fromhex(joined)
     except (TypeError, ValueError):
-        hashes = None
-    if hashes is None:
-        hashes = [from_display(wtxid, "wtxid") for wtxid in wtxids]
-    check_wtxids(hashes)
-    return hashes
+        return None
+    if len(blob) * 2 != len(joined):  # fromhex skips white space
+        return None
+    return np.frombuffer(blob, np.uint8).reshape(-1, 32)[:, ::-1].tobytes()
 
 
 def check_wtxids(hashes: Sequence[bytes]) -> None:
@@ -88,7 +95,7 @@ class TxCollection:
     """One declaration. Positions that clients see start at 0 and leave the coinbase out; segments count it as 0."""
 
     def __init__(self, wtxids: Sequence[bytes], budget: int = COLLECTION_BUDGET):
-        """`wtxids` as `parse_wtxids` returned them, in block order."""
+        """`wtxids` as `parse_wtxids` checked them, in block order."""
         self.wtxids = list(wtxids)
         self.budget = budget
         self.layout = BlockLayout()

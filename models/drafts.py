@@ -12,6 +12,7 @@ from models.consensus.draft import BlockDraft
 from models.consensus.layout import Rewire, Segment
 from models.consensus.table import TxTable
 from models.messages import unpack_batch
+from models.wire.hashes import split_hashes
 from models.wire.merkle import MerkleTree, witness_merkle_root
 
 __all__ = ["DraftSlot", "Op", "pack_ops", "unpack_ops"]
@@ -76,7 +77,7 @@ class DraftSlot:
         kind = op[0]
         draft = self.draft
         if kind == "open":
-            self._wtxids = [op[1][at : at + 32] for at in range(0, len(op[1]), 32)]
+            self._wtxids = split_hashes(op[1])
             self._witness_root = None
             self.draft = BlockDraft(len(self._wtxids))
             self.tree = None

@@ -26,7 +26,7 @@ from models.consensus.verdict import Kind, Offender, Verdict
 from models.dump import Dump
 from models.errors import DecodeError, StoreError
 from models.script.verify import ALL_FLAGS
-from models.wire.hashes import to_display
+from models.wire.hashes import split_hashes, to_display
 from models.wire.transaction import Transaction, decode_transaction
 
 __all__ = ["DumpDirectory", "decode_dump", "encode_dump", "read_dump"]
@@ -277,7 +277,7 @@ def _transactions_of(raw: dict[str, Any]) -> tuple[list[bytes], list[bytes]]:
     joined = _blob(raw["wtxids"], "wtxids")
     if len(joined) % 32 or len(joined) > 32 * MAX_TRANSACTIONS:
         raise DecodeError(f"wtxids have {len(joined)} bytes, not 32 for each of at most {MAX_TRANSACTIONS}")
-    wtxids = [joined[at : at + 32] for at in range(0, len(joined), 32)]
+    wtxids = split_hashes(joined)
     transactions = _list(raw["transactions"], "transactions", MAX_TRANSACTIONS)
     if len(transactions) != len(wtxids):
         raise DecodeError(f"{len(transactions)} transactions for {len(wtxids)} wtxids")

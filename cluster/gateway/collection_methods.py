@@ -29,10 +29,10 @@ async def collecttxs(call: Call, wtxids: list[Any], session: str | None) -> dict
     begun = time.perf_counter()
     house, client = call.house, call.session(session)
     _all_text(wtxids, "wtxids")
-    hashes = await off_loop(66 * len(wtxids), parse_wtxids, wtxids)
+    blob = await off_loop(66 * len(wtxids), parse_wtxids, wtxids)
     with house.sessions.opening(client):
-        actor, key, unknown = await house.peers.open_collection(f"{house.client}/{client.label}", b"".join(hashes))
-        house.sessions.add(client, Held(key, actor, len(hashes), len(unknown)))
+        actor, key, unknown = await house.peers.open_collection(f"{house.client}/{client.label}", blob)
+        house.sessions.add(client, Held(key, actor, len(wtxids), len(unknown)))
     house.metrics.observe("collect", time.perf_counter() - begun)
     return {"collection": key, "unknown": unknown}
 

@@ -5,7 +5,7 @@ import re
 
 from models.errors import ClientError
 
-__all__ = ["ZERO_HASH", "from_display", "sha256d", "to_display"]
+__all__ = ["ZERO_HASH", "from_display", "sha256d", "split_hashes", "to_display"]
 
 ZERO_HASH = bytes(32)
 
@@ -15,6 +15,11 @@ _HEX64 = re.compile(r"[0-9a-fA-F]{64}\Z")
 def sha256d(data: bytes) -> bytes:
     """SHA-256 of SHA-256, 32 bytes in internal order (Core: `Hash`)."""
     return hashlib.sha256(hashlib.sha256(data).digest()).digest()
+
+
+def split_hashes(joined: bytes) -> list[bytes]:
+    """Joined hashes of 32 bytes one by one."""
+    return [joined[at : at + 32] for at in range(0, len(joined), 32)]
 
 
 def to_display(internal: bytes) -> str:

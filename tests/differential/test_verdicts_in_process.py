@@ -31,7 +31,7 @@ from models.script.verify import verify_batch
 from models.storage.mempooldat import read_mempool
 from models.storage.store import Store
 from models.wire.block import BlockHeader, decode_block
-from models.wire.hashes import from_display
+from models.wire.hashes import from_display, split_hashes
 from models.wire.merkle import witness_merkle_root
 from models.wire.transaction import decode_transaction
 from tests.models.consensus.pieces import judge_in_pieces
@@ -241,7 +241,7 @@ class Declaration:
     """A collection and the draft that is told of everything that happens to it, as by the actors."""
 
     def __init__(self, wtxids: list[str], mempool: dict[bytes, TxRecord], context: BlockContext) -> None:
-        self.collection = TxCollection(parse_wtxids(wtxids))
+        self.collection = TxCollection(split_hashes(parse_wtxids(wtxids)))
         self.draft = BlockDraft(len(wtxids))
         self.draft.begin(context.tip.version, context.script_flags)
         known = [i for i, wtxid in enumerate(self.collection.wtxids) if wtxid in mempool]

@@ -75,7 +75,7 @@ def numbers(count: int) -> list[str]:
 
 
 def test_as_many_transactions_as_a_block_can_hold_may_be_declared() -> None:
-    assert len(parse_wtxids(numbers(LIMIT))) == LIMIT
+    assert len(parse_wtxids(numbers(LIMIT))) == 32 * LIMIT
     with pytest.raises(ClientError, match=r"^too many wtxids \(16667 > 16666\)$"):
         parse_wtxids(numbers(LIMIT + 1))
 
@@ -96,6 +96,14 @@ def test_case_does_not_tell_two_wtxids_apart() -> None:
         parse_wtxids(["ab" * 32, "AB" * 32])
 
 
+def test_wtxids_that_begin_or_end_alike_are_told_apart() -> None:
+    """They are compared by their last eight bytes as displayed first."""
+    alike = ["01" + "ab" * 31, "02" + "ab" * 31, "ab" * 31 + "01", "ab" * 31 + "02"]
+    assert len(parse_wtxids(alike)) == 4 * 32
+    with pytest.raises(ClientError, match=f"^duplicate wtxid {alike[1]}$"):
+        parse_wtxids([*alike, alike[1]])
+
+
 @pytest.mark.parametrize(
     "wtxid", ["", "ab", "g" * 64, "ab" * 32 + " ", " " * 64, "ab" * 31 + "  ", "ab" * 33, None, 5, b"ab" * 32]
 )
@@ -110,8 +118,8 @@ def test_white_space_that_makes_up_for_a_missing_digit_is_refused() -> None:
 
 
 def test_hashes_are_kept_in_internal_order_and_in_the_order_given() -> None:
-    assert parse_wtxids(["00" * 31 + "01", "02" + "00" * 31]) == [b"\x01" + bytes(31), bytes(31) + b"\x02"]
-    assert parse_wtxids([]) == []
+    assert parse_wtxids(["00" * 31 + "01", "02" + "00" * 31]) == b"\x01" + bytes(31) + bytes(31) + b"\x02"
+    assert parse_wtxids([]) == b""
 
 
 # SPEC 1.3: what is unknown ---------------------------------------------------------------------------------------

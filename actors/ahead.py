@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from actors.pool import WorkerPool, let_go
-from models.coins.codec import split_outpoints
+from models.coins.codec import find_outpoints
 from models.coins.columns import COIN, CoinBatch, spent_outputs
 from models.consensus.check import ScriptsWanted
 from models.consensus.context import Tip
@@ -186,10 +186,8 @@ class Ahead:
     async def coins(self, outpoints: bytes) -> tuple[CoinBatch, np.ndarray]:
         """Coins that were read, and for each of the joined `outpoints` the number of its coin there, or -1."""
         batches = [await coins for _, coins in self.reads]
-        read = split_outpoints(b"".join([outpoints for outpoints, _ in self.reads]))
-        where = {outpoint: number for number, outpoint in enumerate(read)}
-        at = np.array([where.get(outpoint, -1) for outpoint in split_outpoints(outpoints)])
-        return CoinBatch.joined([CoinBatch.of_coins([]), *batches]), at
+        read = b"".join([outpoints for outpoints, _ in self.reads])
+        return CoinBatch.joined([CoinBatch.of_coins([]), *batches]), find_outpoints(outpoints, read)
 
     async def covers(self, wanted: ScriptsWanted) -> np.ndarray:
         """Which of the scripts that are wanted are under way here, one bool each."""

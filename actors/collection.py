@@ -49,6 +49,7 @@ QUIET_AFTER = 2.0  # seconds without a client's call after which peers are not k
 DECLARED_ID = 400  # bytes of a declared transaction here and in the template actor, before anything is known of it
 COPIES = 3  # of a known transaction: one here, one in the template actor, and what parsing leaves to the allocator
 LONG_SUPPLY = 100_000  # bytes; more are parsed in a thread, one client's at a time, so that others' calls go on
+LOOKED_UP = 0.005  # seconds in which the mempool has said that it knows few of a block's transactions
 READY_AFTER = 0.001  # seconds; facts come in groups, and an answer to the client goes first
 
 
@@ -204,8 +205,10 @@ class CollectionActor:
     ) -> list[int]:
         collection, key, flags = entry.collection, entry.key, context.script_flags
         self._tell(entry, [("open", wtxids)])
-        if entry.draft is not None:
-            _ = entry.draft.witness_root
+        if looking is not None and entry.draft is not None:
+            done, _ = await asyncio.wait({looking}, timeout=LOOKED_UP)
+            if not done:  # the mempool has many of them: time for what `get_ready` would do once the client is away
+                _ = entry.draft.witness_root
         reference, known = (None, None) if looking is None else await looking
         if known is not None:
             positions = known["positions"]

@@ -7,6 +7,7 @@ They belong to one tip version and are dropped with it; the declaration itself o
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from models.consensus.params import MAX_COLLECTION_TXS, MAX_INPUTS_PER_BLOCK
 from models.consensus.table import COINBASE, TxRecord, TxTable, starts_of
 from models.errors import ClientError, DecodeError, InternalError
 from models.script.jobs import ScriptJob
-from models.wire.block import SEEN_TOGETHER
+from models.wire.block import Teller
 from models.wire.hashes import from_display, split_hashes, to_display
 from models.wire.transaction import Transaction, decode_transaction
 
@@ -150,14 +151,17 @@ class TxCollection:
         """
         if len(raws) > len(self.wtxids):
             raise ClientError(f"too many transactions ({len(raws)} > {len(self.wtxids)})")
-        transactions = []
+        transactions: list[Transaction | None] = []
+        teller = None if seen is None else Teller(partial(self._show, seen))
         for number, raw in enumerate(raws):  # as in Core, where bytes are deserialised before the method is entered
             try:
                 transactions.append(decode_transaction(raw) if raw else None)
             except DecodeError as error:
                 raise DecodeError(f"transaction {number} of {len(raws)} does not decode: {error}") from None
-            if seen is not None and (len(transactions) == len(raws) or len(transactions) % SEEN_TOGETHER == 0):
-                self._show(transactions[number // SEEN_TOGETHER * SEEN_TOGETHER :], seen)
+            if teller is not None:
+                teller.grown(transactions)
+        if teller is not None:
+            teller.ended(transactions)
         records = []
         supplied: set[bytes] = set()
         for tx in transactions:
@@ -173,7 +177,10 @@ class TxCollection:
         return records
 
     def _show(
-        self, transactions: list[Transaction | None], seen: Callable[[np.ndarray, list[Transaction]], None]
+        self,
+        seen: Callable[[np.ndarray, list[Transaction]], None],
+        _first: int,
+        transactions: list[Transaction | None],
     ) -> None:
         new = [tx for tx in transactions if tx is not None and tx.wtxid in self._position]
         new = [tx for tx in new if not self._known[self._position[tx.wtxid]]]

@@ -22,6 +22,7 @@ __all__ = [
     "decompress_amount",
     "decompress_script",
     "encode_coin",
+    "find_outpoints",
     "obfuscate",
     "outpoint_of_key",
     "read_coin",
@@ -207,6 +208,29 @@ def coin_key(outpoint: bytes) -> bytes:
 def split_outpoints(outpoints: bytes) -> list[bytes]:
     """Joined outpoints one by one."""
     return [outpoints[at : at + OUTPOINT_SIZE] for at in range(0, len(outpoints), OUTPOINT_SIZE)]
+
+
+def find_outpoints(wanted: bytes, there: bytes) -> np.ndarray:
+    """For each of joined outpoints the index of an equal one among others; -1 where none is found.
+
+    All are found but where several outpoints agree in what they are sorted by, which nobody makes but on purpose: of
+    those the last is.
+    """
+    if not there:
+        return np.full(len(wanted) // OUTPOINT_SIZE, -1)
+    wanted_words, there_words = _words(wanted), _words(there)
+    order = np.argsort(there_words, kind="stable")
+    place = np.searchsorted(there_words[order], wanted_words, side="right") - 1
+    found = order[np.maximum(place, 0)]
+    tables = (np.frombuffer(blob, np.uint8).reshape(-1, OUTPOINT_SIZE) for blob in (wanted, there))
+    wanted_rows, there_rows = tables
+    return np.where((wanted_rows == there_rows[found]).all(axis=1), found, -1)
+
+
+def _words(outpoints: bytes) -> np.ndarray:
+    """A number for each of joined outpoints, equal where they are, and hardly ever else."""
+    table = np.frombuffer(outpoints, "<u4").reshape(-1, OUTPOINT_SIZE // 4)
+    return table[:, 0].astype(np.uint64) << np.uint64(32) | table[:, 1] ^ table[:, 8]
 
 
 def coin_keys(outpoints: bytes) -> tuple[list[bytes], list[int]]:

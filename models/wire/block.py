@@ -4,17 +4,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from struct import Struct
+from typing import Generic, TypeVar
 
 from models.errors import DecodeError
 from models.wire.compactsize import read_compact_size, write_compact_size
 from models.wire.hashes import sha256d
 from models.wire.transaction import Transaction, parse_transaction
 
-__all__ = ["HEADER_SIZE", "SEEN_TOGETHER", "Block", "BlockHeader", "decode_block", "serialize_block"]
+__all__ = ["HEADER_SIZE", "Block", "BlockHeader", "Teller", "decode_block", "serialize_block"]
 
 HEADER_SIZE = 80
 MIN_TRANSACTION_SIZE = 10
-SEEN_TOGETHER = 1536  # transactions
+FIRST_GROUP = 192  # transactions that a Teller tells of first
+LARGEST_GROUP = 1536
 
 _HEADER = Struct("<i32s32sIII")
 
@@ -56,12 +58,40 @@ class Block:
     raw: bytes
 
 
+T = TypeVar("T")
+
+
+class Teller(Generic[T]):
+    """Tells of a growing list in groups, while it grows: a small one first, so that who listens has something to do,
+    each of the next twice as large, up to a bound. `seen` gets the index of a group's first item, and the group."""
+
+    def __init__(self, seen: Callable[[int, list[T]], None]):
+        self._seen = seen
+        self._told = 0
+        self._size = FIRST_GROUP
+
+    def grown(self, items: list[T]) -> None:
+        """One more item is in the list."""
+        if len(items) - self._told == self._size:
+            self._tell(items)
+            self._size = min(2 * self._size, LARGEST_GROUP)
+
+    def ended(self, items: list[T]) -> None:
+        """That was the last."""
+        if len(items) > self._told:
+            self._tell(items)
+
+    def _tell(self, items: list[T]) -> None:
+        self._seen(self._told, items[self._told :])
+        self._told = len(items)
+
+
 def decode_block(
     raw: bytes, allow_trailing: bool = True, seen: Callable[[int, list[Transaction]], None] | None = None
 ) -> Block:
     """Parses a block with witnesses. Bytes after it are ignored, as Core's RPC does, unless `allow_trailing` is False.
 
-    `seen` is told of transactions as they are parsed, SEEN_TOGETHER at a time: the position of the first, and they.
+    `seen` is told of transactions as they are parsed, as by a `Teller`: the position of the first, and they.
     Raises DecodeError. A block with no transactions parses.
     """
     raw = bytes(raw)
@@ -69,14 +99,15 @@ def decode_block(
     count, pos = read_compact_size(raw, HEADER_SIZE)
     if count * MIN_TRANSACTION_SIZE > len(raw) - pos:
         raise DecodeError(f"end of data: {count} transactions cannot fit into {len(raw) - pos} bytes")
-    transactions = []
+    transactions: list[Transaction] = []
+    teller = None if seen is None else Teller(seen)
     for _ in range(count):
         tx, pos = parse_transaction(raw, pos)
         transactions.append(tx)
-        if seen is not None and len(transactions) % SEEN_TOGETHER == 0:
-            seen(len(transactions) - SEEN_TOGETHER, transactions[-SEEN_TOGETHER:])
-    if seen is not None and (last := len(transactions) % SEEN_TOGETHER):
-        seen(len(transactions) - last, transactions[-last:])
+        if teller is not None:
+            teller.grown(transactions)
+    if teller is not None:
+        teller.ended(transactions)
     if pos != len(raw):
         if not allow_trailing:
             raise DecodeError(f"{len(raw) - pos} trailing bytes after the block")

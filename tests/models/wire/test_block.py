@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.errors import DecodeError
-from models.wire.block import SEEN_TOGETHER, Block, BlockHeader, decode_block, serialize_block
+from models.wire.block import Block, BlockHeader, decode_block, serialize_block
 from models.wire.transaction import Transaction
 from tests.models.script.building import Input, Output, compact_size, serialize
 
@@ -84,8 +84,19 @@ def test_arbitrary_bytes_raise_nothing_but_decode_errors(data: bytes) -> None:
         pass
 
 
-@pytest.mark.parametrize("count", [0, 1, SEEN_TOGETHER - 1, SEEN_TOGETHER, 2 * SEEN_TOGETHER + 3])
-def test_transactions_are_shown_once_each_and_in_order(count: int) -> None:
+@pytest.mark.parametrize(
+    ("count", "groups"),
+    [
+        (0, []),
+        (1, [1]),
+        (191, [191]),
+        (192, [192]),
+        (200, [192, 8]),
+        (2880, [192, 384, 768, 1536]),
+        (4500, [192, 384, 768, 1536, 1536, 84]),
+    ],
+)
+def test_transactions_are_shown_once_each_and_in_order(count: int, groups: list[int]) -> None:
     told: list[tuple[int, int]] = []
     shown: list[Transaction] = []
 
@@ -95,5 +106,5 @@ def test_transactions_are_shown_once_each_and_in_order(count: int) -> None:
 
     block = decode_block(serialize_block(BlockHeader.parse(bytes(80)), [TRANSACTIONS[1]] * count), seen=seen)
     assert len(shown) == count and all(a is b for a, b in zip(shown, block.transactions, strict=True))
-    assert [first for first, _ in told] == [SEEN_TOGETHER * n for n in range(len(told))]
-    assert 0 not in [size for _, size in told]
+    assert [size for _, size in told] == groups
+    assert [first for first, _ in told] == [sum(groups[:n]) for n in range(len(groups))]

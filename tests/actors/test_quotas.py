@@ -204,7 +204,7 @@ def test_while_sixteen_clients_flood_each_is_served_its_share(
 
     for name in range(FLOODERS):  # from here on its scripts and coins are known
         assert unwrap(ray.get(ask(name)))[0] == "valid"
-    asked = {ask(name): name for name in range(FLOODERS) for _ in range(32 if name == greedy else 4)}
+    asked = {ask(name): name for name in range(FLOODERS) for _ in range(64 if name == greedy else 8)}
     served = dict.fromkeys(range(FLOODERS), 0)
     end = time.monotonic() + FLOOD
     while time.monotonic() < end:

@@ -24,10 +24,25 @@ async def work(share: FairShare, clock: Clock, client: str, cost: float, done: l
         done.append(client)
 
 
-@given(st.lists(st.floats(0.5, 20.0), min_size=16, max_size=16))
+@given(st.lists(st.floats(2.0, 20.0), min_size=16, max_size=16))
 def test_sixteen_clients_who_always_want_more_get_equal_shares_of_time_whatever_one_turn_costs(
     costs: list[float],
 ) -> None:
+    """No turn is interrupted: who asks anew waits for one to end, so that much shorter turns cannot fill a share."""
+    used = time_used(costs)
+    mean = sum(used.values()) / 16
+    assert all(mean / 2 < time < mean * 2 for time in used.values())
+
+
+@pytest.mark.parametrize("short", [0.01, 0.1, 0.5])
+def test_a_client_whose_turns_are_very_short_has_no_fewer_of_them_than_others(short: float) -> None:
+    used = time_used([short, *[20.0] * 15])
+    assert round(used.pop("0") / short) >= max(used.values()) / 20.0
+
+
+def time_used(costs: list[float]) -> Counter[str]:
+    """What clients whose turns cost this have after a while in which all want one turn after another."""
+
     async def flood() -> Counter[str]:
         clock, share = Clock(), FairShare(clock=lambda: clock.now)
         used: Counter[str] = Counter()
@@ -42,9 +57,7 @@ def test_sixteen_clients_who_always_want_more_get_equal_shares_of_time_whatever_
         await asyncio.gather(*(client(str(n), cost) for n, cost in enumerate(costs)))
         return used
 
-    used = asyncio.run(flood())
-    mean = sum(used.values()) / 16
-    assert all(mean / 2 < time < mean * 2 for time in used.values())
+    return asyncio.run(flood())
 
 
 def test_a_client_with_many_calls_gets_no_more_than_one_with_few() -> None:

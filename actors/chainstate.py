@@ -13,6 +13,7 @@ import ray
 from actors.answers import answers
 from models.chain import Chain, Delta
 from models.coins.cache import CoinsCache
+from models.coins.codec import split_outpoints
 from models.coins.coin import Coin
 from models.coins.columns import CoinBatch
 from models.consensus.context import BlockContext, TipVersion
@@ -25,8 +26,6 @@ from models.storage.tipfile import TipWriter
 from models.wire.block import BlockHeader, decode_block
 
 __all__ = ["ChainstateActor"]
-
-OUTPOINT = 36
 
 
 class ChainstateActor:
@@ -153,8 +152,7 @@ class ChainstateActor:
         with self._lock:
             if self._chain.tip.version != tuple(version):
                 raise StaleView("the tip has moved")
-            split = (outpoints[at : at + OUTPOINT] for at in range(0, len(outpoints), OUTPOINT))
-            found = [(i, coin) for i, coin in enumerate(map(cache.peek, split)) if coin is not None]
+            found = [(i, c) for i, c in enumerate(map(cache.peek, split_outpoints(outpoints))) if c is not None]
         self._counts["peek_hits"] += len(found)
         return np.array([i for i, _ in found], np.int64), pack_batch(CoinBatch.of_coins([coin for _, coin in found]))
 
@@ -166,8 +164,7 @@ class ChainstateActor:
         with self._lock:
             if pack_tip(self._chain.tip) != tuple(tip):
                 raise StaleView("the tip has moved")
-            for at in range(0, len(outpoints), OUTPOINT):
-                outpoint = outpoints[at : at + OUTPOINT]
+            for outpoint in split_outpoints(outpoints):
                 coin = self._cache.peek(outpoint)
                 if coin is None:
                     coin = self._store.coins.get(outpoint)

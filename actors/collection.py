@@ -230,6 +230,7 @@ class CollectionActor:
                 ops += [("tip", tuple(version), flags), ("probes", new, states, tuple(version))]
             self._tell(entry, [*ops, ("scripts", verified, flags)], reference)
         self._entries[key] = entry
+        self._soon_ready(entry)  # also where nothing is known, and nothing was told
         self._counts["opened"] += 1
         if entry.draft is not None:
             if collection.complete:
@@ -556,6 +557,7 @@ class CollectionActor:
             "stopped": collection.speculation_stopped,
             "verdicts": entry.verdicts,
             "version": tuple(collection.version) if collection.version else None,
+            "ready": entry.draft is not None and entry.draft.ready,
             "idle": entry.prefetch is None or entry.prefetch.idle.is_set(),
             **(entry.prefetch.counts if entry.prefetch else {}),
         }

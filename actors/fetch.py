@@ -13,6 +13,7 @@ import numpy as np
 import ray
 
 from actors.answers import answers
+from models.coins.codec import OUTPOINT_SIZE
 from models.coins.coin import Coin
 from models.coins.following import FollowingView
 from models.consensus.context import TipVersion
@@ -22,7 +23,6 @@ from models.storage.reader import CoinsReader
 
 __all__ = ["FetchWorker"]
 
-OUTPOINT = 36
 LOOK_AGAIN = 0.02  # seconds
 
 
@@ -93,7 +93,7 @@ class FetchWorker:
     def _read(self, group: str, outpoints: bytes, tip: FlatTip) -> tuple[np.ndarray, np.ndarray]:
         if self._failures:
             raise CoinsReadError(self._failures.pop())
-        count = len(outpoints) // OUTPOINT
+        count = len(outpoints) // OUTPOINT_SIZE
         self._requests[group] += 1
         self._keys[group] += count
         self._largest[group] = max(self._largest[group], count)

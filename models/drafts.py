@@ -105,6 +105,11 @@ class DraftSlot:
             self._witness_root = witness_merkle_root(self._wtxids)
         return self._witness_root
 
+    @property
+    def ready(self) -> bool:
+        """Whether the longest work that takes nothing but the list is done."""
+        return self._witness_root is not None
+
     def get_ready(self, context: BlockContext | None) -> None:
         """Works out what is known already, so that less is left when a verdict is asked for."""
         if not self.applied:

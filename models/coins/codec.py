@@ -213,8 +213,7 @@ def split_outpoints(outpoints: bytes) -> list[bytes]:
 def find_outpoints(wanted: bytes, there: bytes) -> np.ndarray:
     """For each of joined outpoints the index of an equal one among others; -1 where none is found.
 
-    All are found but where several outpoints agree in what they are sorted by, which nobody makes but on purpose: of
-    those the last is.
+    Of several that agree in what they are sorted by, which nobody makes but on purpose, only the last is found.
     """
     if not there:
         return np.full(len(wanted) // OUTPOINT_SIZE, -1)

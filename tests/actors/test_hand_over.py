@@ -117,6 +117,16 @@ def test_what_was_read_serves_repeated_calls(node: Any, pair: tuple[Tx, Tx], sma
         assert since["speculation_keys"] == since["script.inputs.validation"] == 0
 
 
+@pytest.mark.parametrize("from_mempool", [True, False])
+def test_what_takes_only_the_list_is_worked_out_while_the_client_is_away(
+    node: Any, pair: tuple[Tx, Tx], from_mempool: bool
+) -> None:
+    known, late = pair
+    nowhere = [f"{n:064x}" for n in range(5000)]  # so many that the mempool's answer takes a while
+    with node.collect_txs([known.id, late.id] if from_mempool else nowhere) as collection:
+        until(lambda: collection.stats()["ready"], "the declaration is ready for its transactions")
+
+
 def test_a_complete_declaration_is_read_once_for_repeated_calls(
     node: Any, pair: tuple[Tx, Tx], small_chain: SmallChain
 ) -> None:
